@@ -1,1 +1,15 @@
-//! The agent.
+//! The agent in every pod: a stateless engine around a store that never loses a conversation.
+//!
+//! Folders, in the order a call passes them; an arrow never points back:
+//!
+//! ```text
+//! api ──▶ session ──▶ engine            the next action, from the transcript alone
+//!                ├──▶ store             where conversations live
+//!                ├──▶ model             who answers
+//!                └──▶ tools             what acts
+//!                         all stand on  state
+//! ```
+
+pub mod mutants;
+pub mod state;
+pub mod store;

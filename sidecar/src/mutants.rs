@@ -1,0 +1,69 @@
+//! Deliberate faults, one at a time, that prove the test bench: each must be caught by the promise it breaks.
+//!
+//! Compiled only with the feature `mutants`, which nothing but tests turns on; elsewhere [`is`] is a constant `false`.
+
+/// A rule of the session protocol, left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mutant {
+    NoFenceCheck,
+    NoVersionCheck,
+    InputDroppedOnResume,
+    UnsafeToolRerun,
+    GoOnAfterReconnectUnchecked,
+    NoLock,
+    DueForgotten,
+    EpochAsCounter,
+    AttemptsResetByEvents,
+    DeleteWithoutTombstone,
+}
+
+impl Mutant {
+    pub const ALL: [Self; 10] = [
+        Self::NoFenceCheck,
+        Self::NoVersionCheck,
+        Self::InputDroppedOnResume,
+        Self::UnsafeToolRerun,
+        Self::GoOnAfterReconnectUnchecked,
+        Self::NoLock,
+        Self::DueForgotten,
+        Self::EpochAsCounter,
+        Self::AttemptsResetByEvents,
+        Self::DeleteWithoutTombstone,
+    ];
+}
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use super::Mutant;
+    use std::cell::Cell;
+
+    thread_local!(static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) });
+
+    /// Runs `body` on this thread with one rule left out.
+    pub fn with<T>(mutant: Option<Mutant>, body: impl FnOnce() -> T) -> T {
+        struct Reset(Option<Mutant>);
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                ACTIVE.set(self.0);
+            }
+        }
+        let _reset = Reset(ACTIVE.replace(mutant));
+        body()
+    }
+
+    pub fn is(mutant: Mutant) -> bool {
+        ACTIVE.get() == Some(mutant)
+    }
+}
+
+#[cfg(not(feature = "mutants"))]
+mod switch {
+    use super::Mutant;
+
+    #[inline(always)]
+    pub const fn is(_: Mutant) -> bool {
+        false
+    }
+}
+
+pub use switch::*;
