@@ -6,16 +6,19 @@
 export GOCACHE=$CACHE/go/build GOMODCACHE=$CACHE/go/mod
 
 # go_recipe NAME: sets version, source (the Go module), package (in it), module (our folder that pins it with its
-# dependencies; none for a program that `go install` builds as its authors pinned it), ldflags, tags and cost.
+# dependencies; none for a program that `go install` builds as its authors pinned it), revision (of a main package of
+# our own, whose changes no version tells), ldflags, tags and cost.
 go_recipe() {
-  module='' package='' tags='' ldflags='-s -w' cost='seconds after the others, minutes alone'
+  module='' revision='' tags='' ldflags='-s -w' cost='seconds after the others, minutes alone'
   case $1 in
     kubectl | kubeadm | kubelet | kube-apiserver | kube-controller-manager | kube-scheduler | kube-proxy)
       version=$KUBERNETES_VERSION source=k8s.io/kubernetes module=kubernetes package=$source/cmd/$1
       ldflags+=$(kubernetes_ldflags)
       if [ "$1" = kube-apiserver ]; then cost='about 4 minutes the first time'; fi
       ;;
-    kindnetd) version=$KUBERNETES_VERSION source=k8s.io/kubernetes module=kubernetes package=./kindnetd ;;
+    kindnetd | pause)
+      version=$KUBERNETES_VERSION source=k8s.io/kubernetes module=kubernetes package=./$1 revision=-$NODE_IMAGE_REVISION
+      ;;
     etcd)
       version=$ETCD_VERSION source=go.etcd.io/etcd/server/v3 module=kubernetes package=$source
       cost='about 1 minute the first time'
@@ -33,7 +36,9 @@ go_recipe() {
       version=$CRICTL_VERSION source=sigs.k8s.io/cri-tools module=addons package=$source/cmd/crictl
       ldflags+=" -X $source/pkg/version.Version=$version"
       ;;
-    coredns) version=$COREDNS_VERSION source=github.com/coredns/coredns module=addons package=./coredns ;;
+    coredns)
+      version=$COREDNS_VERSION source=github.com/coredns/coredns module=addons package=./coredns revision=-$NODE_IMAGE_REVISION
+      ;;
     kind) version=$KIND_VERSION source=sigs.k8s.io/kind package=$source cost='under a minute' ;;
     helm) version=$HELM_VERSION source=helm.sh/helm/v4 package=$source/cmd/helm cost='about 2 minutes' ;;
     *) die "no Go recipe for $1" ;;
@@ -51,9 +56,9 @@ kubernetes_ldflags() {
 
 # go_tool NAME: builds the program unless the cache has it; prints its path.
 go_tool() {
-  local version source module package ldflags tags cost
+  local version source module package revision ldflags tags cost
   go_recipe "$1"
-  local dir=$CACHE/tools/$1-$version
+  local dir=$CACHE/tools/$1-$version$revision
   if [ ! -x "$dir/$1" ]; then
     (
       lock build

@@ -24,14 +24,14 @@ tool() {
 # kubectl is supported within one minor version of its server.
 kubectl_on_path() {
   local path have want
-  path=$(command -v kubectl) || return 1
+  path=$(type -P kubectl) || return 1
   have=$("$path" version --client 2>/dev/null | sed -nE 's/^Client Version: v1\.([0-9]+).*/\1/p')
   want=$(cut -d. -f2 <<<"$KUBERNETES_VERSION")
   [ -n "$have" ] && ((have >= want - 1 && have <= want + 1)) && printf '%s\n' "$path"
 }
 
 redis_server() {
-  command -v redis-server && return
+  type -P redis-server && return
   # Debian's redis-tools has the whole program under another name and, unlike redis-server, starts no service.
   local checker=/usr/bin/redis-check-rdb link=$CACHE/tools/redis-server
   if [ ! -x $checker ]; then
