@@ -13,3 +13,5 @@
 pub mod mutants;
 pub mod state;
 pub mod store;
+pub mod model;
+pub mod tools;

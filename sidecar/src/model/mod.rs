@@ -1,0 +1,69 @@
+//! Who answers: model providers behind one trait.
+//!
+//! A provider turns a transcript into one reply. It knows `state/` and its own wire protocol, nothing of sessions: it
+//! never sees a slot, a lease or a journal, and it may be dropped at any moment.
+
+mod error;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::mpsc;
+
+pub use error::ModelError;
+
+use crate::state::{Block, Entry, Usage};
+use crate::tools::ToolSpec;
+
+#[async_trait]
+pub trait Model: Send + Sync + 'static {
+    /// Asks once, with whatever retries the provider's protocol calls for. Dropping the future abandons the request.
+    async fn reply(&self, ask: Ask<'_>) -> Result<ModelReply, ModelError>;
+}
+
+/// Everything a provider needs for one reply. Each tool call in the transcript is followed by its one result.
+pub struct Ask<'a> {
+    pub system: Option<&'a str>,
+    /// The committed history (or its tail from a turn boundary), then what the running call has added.
+    pub history: &'a [Entry],
+    pub turn: &'a [Entry],
+    pub tools: &'a [ToolSpec],
+    /// Where the text goes as it comes; `None` where nobody watches, and the provider may answer in one piece.
+    pub pieces: Option<mpsc::UnboundedSender<Piece>>,
+    pub context: &'a Arc<CallContext>,
+}
+
+impl<'a> Ask<'a> {
+    pub fn transcript(&self) -> impl Iterator<Item = &'a Entry> + use<'a> {
+        self.history.iter().chain(self.turn)
+    }
+}
+
+/// A piece of a reply on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    Text(String),
+    /// The text so far is void: the provider had to ask again.
+    Reset,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelReply {
+    /// Text, thinking and tool calls, in the provider's order.
+    pub content: Vec<Block>,
+    pub usage: Usage,
+}
+
+/// What a caller said about this one call. It reaches tools and traces and survives a takeover, and is never part of
+/// the conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct CallContext {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub attributes: std::collections::BTreeMap<String, serde_json::Value>,
+    /// W3C trace context of the request, where it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}

@@ -1,0 +1,88 @@
+//! What acts: tools behind one trait, each with a safety class.
+//!
+//! A tool set knows its servers and `state/`, nothing of sessions. Whether a tool may run again after an interruption is
+//! decided by the runner, from the class it is given here.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::model::CallContext;
+use crate::state::Block;
+
+/// What an interruption means for a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Safety {
+    /// Changes nothing: may run as often as it likes.
+    ReadOnly,
+    /// The same idempotency key means the same effect: may run again.
+    Idempotent,
+    /// May have happened: never runs twice for one tool call.
+    Unsafe,
+}
+
+impl Safety {
+    pub const fn may_repeat(self) -> bool {
+        !matches!(self, Self::Unsafe)
+    }
+}
+
+/// A tool as the model sees it.
+#[derive(Debug, Clone)]
+pub struct ToolSpec {
+    pub name: String,
+    pub description: String,
+    /// JSON Schema of the input.
+    pub schema: Arc<RawValue>,
+    pub safety: Safety,
+}
+
+/// One tool call, ready to run.
+pub struct ToolCall<'a> {
+    pub name: &'a str,
+    pub input: &'a Value,
+    /// The same for every run of this one tool call, and of no other in the world.
+    pub idempotency_key: &'a str,
+    pub context: &'a Arc<CallContext>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolOutput {
+    pub content: Vec<Block>,
+    pub is_error: bool,
+}
+
+impl ToolOutput {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Block::text(text)], is_error: false }
+    }
+
+    /// An error that the model sees and can act on.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { content: vec![Block::text(text)], is_error: true }
+    }
+}
+
+#[async_trait]
+pub trait Tools: Send + Sync + 'static {
+    /// What is on offer now. A server's list may change between two calls of this.
+    fn specs(&self) -> Arc<Vec<ToolSpec>>;
+    /// Runs one. Whatever goes wrong is an error result; dropping the future abandons the tool.
+    async fn run(&self, call: ToolCall<'_>) -> ToolOutput;
+}
+
+/// No tools at all.
+pub struct NoTools;
+
+#[async_trait]
+impl Tools for NoTools {
+    fn specs(&self) -> Arc<Vec<ToolSpec>> {
+        Arc::default()
+    }
+
+    async fn run(&self, call: ToolCall<'_>) -> ToolOutput {
+        ToolOutput::error(format!("there is no tool {:?}", call.name))
+    }
+}
