@@ -1,0 +1,38 @@
+# shellcheck shell=bash
+# holdfast-sidecar and holdfast-operator: a release build staged into a small context, so that `docker build` is the same
+# command everywhere and needs no network.
+
+# shellcheck source=closure.sh
+. "$RIG/lib/closure.sh"
+
+# product_image sidecar|operator
+product_image() {
+  local name=$1 image=holdfast-$1:${HOLDFAST_TAG:-dev} context=$REPO/target/image/$1 binary override
+  override=HOLDFAST_${1^^}_BINARY
+  binary=${!override:-}
+  if [ -z "$binary" ]; then
+    step "building holdfast-$name (release)" cargo build --release --locked --manifest-path "$REPO/Cargo.toml" -p "holdfast-$name"
+    binary=${CARGO_TARGET_DIR:-$REPO/target}/release/holdfast-$name
+  fi
+  step "building the image $image" product_image_build "$name" "$image" "$context" "$binary"
+  image_size "$image"
+}
+
+product_image_build() {
+  local name=$1 image=$2 context=$3 binary=$4
+  rm -rf "$context"
+  install -D -m 755 "$binary" "$context/rootfs/usr/local/bin/holdfast-$name"
+  libraries / "$context/rootfs" "$binary"
+  nss / "$context/rootfs"
+  authorities "$context/rootfs"
+  docker build --tag "$image" --file "$REPO/$name/Dockerfile" \
+    --build-arg "VERSION=${HOLDFAST_TAG:-dev}" --build-arg "REVISION=$(git -C "$REPO" rev-parse HEAD)" "$context"
+  # Every rebuild leaves the image it replaced without a name.
+  docker image prune --force --filter "label=org.opencontainers.image.title=holdfast-$name"
+}
+
+image_size() {
+  local bytes
+  bytes=$(docker image inspect -f '{{.Size}}' "$1")
+  printf '%s %d.%d MB\n' "$1" $((bytes / 1000000)) $((bytes % 1000000 / 100000))
+}
