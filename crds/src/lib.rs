@@ -6,12 +6,15 @@
 //! rules                                 what may not be said together: one table for CEL and for Rust
 //! schema                                the CustomResourceDefinition made of all these
 //! manifest                              a manifest read strictly, every mistake with its line
+//! generate                              the files that are committed, made of the schema
 //! ```
 
 #![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod agent;
 pub mod behaviour;
+pub mod generate;
 pub mod manifest;
 pub mod model;
 pub mod pod;
