@@ -10,8 +10,9 @@
 //!                         all stand on  state
 //! ```
 
+pub mod model;
+pub mod engine;
 pub mod mutants;
 pub mod state;
 pub mod store;
-pub mod model;
 pub mod tools;

@@ -10,7 +10,9 @@ pub enum ModelError {
     /// It understood and will not: the request, the key or the content is refused.
     #[error("the model refused the request: {detail}")]
     Refused { detail: String },
-    #[error("the conversation does not fit the model's context: {detail}; lower contextWindow or start a new session")]
+    #[error(
+        "the conversation does not fit the model's context: {detail}; lower contextWindow or start a new session"
+    )]
     TooLong { detail: String },
     /// What came back is not its protocol.
     #[error("the model's answer makes no sense: {detail}; check baseUrl and provider")]

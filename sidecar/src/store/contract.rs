@@ -89,7 +89,7 @@ pub trait Store: Send + Sync + 'static {
     fn buckets(&self) -> u8;
 
     /// Hints that something changed in a slot. They make waiting fast; nothing depends on them.
-    fn announcements(&self) -> broadcast::Receiver<Slot>;
+    fn announcements(&self) -> broadcast::Receiver<Announcement>;
     /// Whether the store answers at all.
     async fn ping(&self) -> Result<(), StoreError>;
     /// A store only this process can see: a suspended call can only be resumed by its own next process.
@@ -327,6 +327,13 @@ pub struct Rewrite {
     pub meta: Blob,
     pub turns: u64,
     pub revision: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announcement {
+    pub slot: Slot,
+    /// The slot has work and nobody at it: whoever has room may claim it.
+    pub orphaned: bool,
 }
 
 // ---- what is answered ----------------------------------------------------------------------------------------------

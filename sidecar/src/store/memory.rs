@@ -40,7 +40,7 @@ pub struct MemoryStore {
     limits: Limits,
     clock: Clock,
     slots: Mutex<BTreeMap<Slot, SlotData>>,
-    announcements: broadcast::Sender<Slot>,
+    announcements: broadcast::Sender<Announcement>,
 }
 
 impl MemoryStore {
@@ -65,13 +65,14 @@ impl MemoryStore {
         data.forget(now);
         let decision = decide(data, now, &self.limits)?;
         data.apply_all(decision.changes);
+        let orphaned = data.is_orphaned();
         if data.is_forgotten() {
             slots.remove(slot);
         }
         drop(slots);
         if decision.announce {
             // Nobody listening is fine: a hint is all it is.
-            let _ = self.announcements.send(slot.clone());
+            let _ = self.announcements.send(Announcement { slot: slot.clone(), orphaned });
         }
         Ok(decision.outcome)
     }
@@ -180,7 +181,7 @@ impl Store for MemoryStore {
         1
     }
 
-    fn announcements(&self) -> broadcast::Receiver<Slot> {
+    fn announcements(&self) -> broadcast::Receiver<Announcement> {
         self.announcements.subscribe()
     }
 

@@ -190,6 +190,11 @@ impl SlotData {
         Some(self.head.token.map_or(0, |_| self.head.until))
     }
 
+    /// There is work, and nobody holds the lease, not even one that has run out.
+    pub fn is_orphaned(&self) -> bool {
+        self.due() == Some(0)
+    }
+
     /// Forgets what has run out. A store calls it before every operation.
     pub fn forget(&mut self, now: Millis) {
         if self.exists() && self.head.expires <= now {
