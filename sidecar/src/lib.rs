@@ -10,8 +10,8 @@
 //!                         all stand on  state
 //! ```
 
-pub mod model;
 pub mod engine;
+pub mod model;
 pub mod mutants;
 pub mod state;
 pub mod store;

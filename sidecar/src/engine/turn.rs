@@ -98,7 +98,8 @@ impl Turn {
 
     /// Answers every open tool call with the same error, so that the transcript is valid wherever the call ends.
     pub fn close(&self, why: impl Fn(&Pending) -> &'static str) -> Vec<Message> {
-        let answer = |pending: &Pending| Message::tool(ToolResult::new(&pending.tool_use, true, why(pending)));
+        let answer =
+            |pending: &Pending| Message::tool(ToolResult::new(&pending.tool_use, true, why(pending)));
         self.open.iter().map(answer).collect()
     }
 
@@ -147,7 +148,12 @@ mod tests {
 
     fn asks(ids: &[&str]) -> Message {
         let call = |id: &&str| {
-            Block::ToolUse(ToolUse { id: (*id).into(), name: "f".into(), input: Value::Null, extra: Map::new() })
+            Block::ToolUse(ToolUse {
+                id: (*id).into(),
+                name: "f".into(),
+                input: Value::Null,
+                extra: Map::new(),
+            })
         };
         Message::assistant(ids.iter().map(call).collect())
     }
@@ -175,7 +181,10 @@ mod tests {
         replied(&mut turn, asks(&["a", "b"]));
         turn.intend("b");
         let Next::RunTools(open) = turn.next(20) else { panic!("tools must run") };
-        assert_eq!(open.iter().map(|open| (open.index, open.started)).collect::<Vec<_>>(), [(0, false), (1, true)]);
+        assert_eq!(
+            open.iter().map(|open| (open.index, open.started)).collect::<Vec<_>>(),
+            [(0, false), (1, true)]
+        );
         answered(&mut turn, 1);
         answered(&mut turn, 0);
         assert_eq!(turn.next(20), Next::AskModel);
@@ -192,7 +201,8 @@ mod tests {
         for message in closers {
             turn.result(Entry::new(message.clone()), &message);
         }
-        let messages: Vec<_> = turn.entries().iter().map(|entry| entry.message().expect("ours").clone()).collect();
+        let messages: Vec<_> =
+            turn.entries().iter().map(|entry| entry.message().expect("ours").clone()).collect();
         assert_eq!(check_pairing(messages.iter().map(AsRef::as_ref)), Ok(()));
     }
 }

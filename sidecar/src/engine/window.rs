@@ -39,7 +39,8 @@ mod tests {
 
     fn history(turns: usize) -> Vec<Entry> {
         let turn = |n: usize| {
-            [Message::user(format!("question {n:04}")), Message::assistant(vec![Block::text("answer")])].map(Entry::new)
+            [Message::user(format!("question {n:04}")), Message::assistant(vec![Block::text("answer")])]
+                .map(Entry::new)
         };
         (0..turns).flat_map(turn).collect()
     }

@@ -4,6 +4,9 @@
 //! never sees a slot, a lease or a journal, and it may be dropped at any moment.
 
 mod error;
+#[allow(dead_code)]
+mod retry;
+mod scripted;
 
 use std::sync::Arc;
 
@@ -11,6 +14,9 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 pub use error::ModelError;
+pub use scripted::Scripted;
+
+use holdfast_crds::{Agent, Provider};
 
 use crate::state::{Block, Entry, Usage};
 use crate::tools::ToolSpec;
@@ -66,4 +72,30 @@ pub struct CallContext {
     /// W3C trace context of the request, where it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+}
+
+/// A manifest's model that cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ModelConfigError {
+    #[error("spec.model.provider {0:?} is not in this build; use Scripted")]
+    NotBuilt(Provider),
+}
+
+/// The model a manifest names. Nothing is sent yet.
+pub fn from_manifest(agent: &Agent) -> Result<Arc<dyn Model>, ModelConfigError> {
+    let model = &agent.spec.model;
+    match model.provider {
+        Provider::Scripted => Ok(Arc::new(Scripted::new(
+            model.scripted.clone().unwrap_or_default(),
+            model.request_timeout.get(),
+        ))),
+        other => Err(ModelConfigError::NotBuilt(other)),
+    }
+}
+
+/// A stored message that cannot be read is nobody's answer; asking again does not help.
+fn unreadable(error: &serde_json::Error) -> ModelError {
+    ModelError::Refused {
+        detail: format!("a stored message is not readable: {error}; repair the session's state"),
+    }
 }
