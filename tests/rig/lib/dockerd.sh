@@ -65,6 +65,8 @@ dockerd_spawn() {
 
 dockerd_down() {
   if dockerd_runs; then kill_and_wait "$(cat "$RUN/dockerd.pid")"; fi
+  # Left by an engine that was killed: it mounts its data over itself.
+  while mountpoint -q "$DOCKERD_DATA"; do umount "$DOCKERD_DATA"; done
   if [ -e "$UNDO/docker0" ]; then ip_link_delete docker0; fi
   if [ -e "$UNDO/iptables" ]; then iptables_forget_docker; fi
   if [ -e "$UNDO/ip_forward" ]; then echo 0 >/proc/sys/net/ipv4/ip_forward; fi
@@ -84,10 +86,12 @@ ip_link_delete() {
   if [ -e "/sys/class/net/$1" ]; then ip link delete "$1" || say "could not remove the bridge $1"; fi
 }
 
-# dockerd leaves its chains behind. They were not there before, so every rule that names one is its own.
+# dockerd leaves its chains and rules behind. No chain of its was there before, so every rule that names one, or a bridge
+# of its, is of the engine that just ended.
 iptables_forget_docker() {
   local table
   for table in filter nat; do
-    in_docker_root iptables-save -t "$table" | grep -v DOCKER | in_docker_root iptables-restore -T "$table"
+    in_docker_root iptables-save -t "$table" | grep -vE 'DOCKER|docker0|br-[0-9a-f]{12}' |
+      in_docker_root iptables-restore -T "$table"
   done
 }

@@ -40,7 +40,10 @@ go_recipe() {
       version=$COREDNS_VERSION source=github.com/coredns/coredns module=addons package=./coredns revision=-$NODE_IMAGE_REVISION
       ;;
     kind) version=$KIND_VERSION source=sigs.k8s.io/kind package=$source cost='under a minute' ;;
-    helm) version=$HELM_VERSION source=helm.sh/helm/v4 package=$source/cmd/helm cost='about 2 minutes' ;;
+    helm)
+      version=$HELM_VERSION source=helm.sh/helm/v4 package=$source/cmd/helm cost='about 2 minutes'
+      ldflags+=" -X $source/internal/version.version=$version"
+      ;;
     *) die "no Go recipe for $1" ;;
   esac
 }
