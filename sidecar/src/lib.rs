@@ -13,6 +13,7 @@
 pub mod engine;
 pub mod model;
 pub mod mutants;
+pub mod session;
 pub mod state;
 pub mod store;
 pub mod tools;

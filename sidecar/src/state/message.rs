@@ -102,7 +102,7 @@ impl Message {
 }
 
 /// 96 random bits, in hex: short enough to read, long enough never to meet again.
-pub(super) fn fresh_id() -> String {
+pub(crate) fn fresh_id() -> String {
     use rand::RngCore;
     let mut bytes = [0u8; 12];
     rand::rng().fill_bytes(&mut bytes);

@@ -20,6 +20,7 @@ mod views;
 pub use agent_state::{AgentState, Meta, SCHEMA_VERSION, StateError, TraceContext};
 pub use entry::Entry;
 pub use id::{CallId, Id, IdError, MAX_ID_BYTES, Slot};
+pub(crate) use message::fresh_id as fresh_message_id;
 pub use message::{Block, Message, Role, ToolResult, ToolUse, Usage};
 pub use pairing::{PairingError, check_pairing};
 pub use views::Share;

@@ -86,3 +86,8 @@ impl Tools for NoTools {
         ToolOutput::error(format!("there is no tool {:?}", call.name))
     }
 }
+
+/// What a successful call of a built-in tool does to the state: a pure function of the call. `true` where it did.
+pub fn builtin_effect(_meta: &mut crate::state::Meta, _tool_use: &crate::state::ToolUse) -> bool {
+    false
+}

@@ -74,7 +74,9 @@ impl SlotData {
         let journalled: Vec<Blob> = journalled_messages(&self.journal).cloned().collect();
         let prior = &self.context[self.context.len().saturating_sub(call.prior)..];
         let reply_messages = [prior, &journalled, &commit.messages].concat();
-        let added = [&call.input, &journalled, &commit.messages].into_iter().flatten().cloned().collect();
+        let dropped = mutants::is(Mutant::InputDroppedOnResume) && call.progress.resumes > 0;
+        let input = if dropped { &Vec::new() } else { &call.input };
+        let added = [input, &journalled, &commit.messages].into_iter().flatten().cloned().collect();
 
         let mut changes = vec![Change::Extend(added)];
         changes.extend(commit.meta.clone().map(Change::Meta));

@@ -1,0 +1,176 @@
+//! Who on this replica waits for what: the desk of a slot, and the feed of a call that runs here.
+//!
+//! A feed only carries what is in the store already, so that nobody is ever told something that can be lost.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::state::{CallId, Slot};
+use crate::store::{EventId, LoggedEvent, Reply, StoreError};
+
+#[derive(Default)]
+pub struct Board {
+    desks: Mutex<HashMap<Slot, Arc<Desk>>>,
+}
+
+/// One slot's waiters and its running call.
+pub struct Desk {
+    slot: Slot,
+    /// Counts what the store announced about this slot.
+    announced: watch::Sender<u64>,
+    /// Counts what the run on this replica published.
+    published: watch::Sender<u64>,
+    feeds: Mutex<HashMap<CallId, Arc<Feed>>>,
+}
+
+/// Keeps a desk on the board for as long as anybody needs it.
+pub struct DeskRef {
+    board: Arc<Board>,
+    desk: Arc<Desk>,
+}
+
+impl Board {
+    pub fn desk(self: &Arc<Self>, slot: &Slot) -> DeskRef {
+        let mut desks = lock(&self.desks);
+        let desk = desks.entry(slot.clone()).or_insert_with(|| {
+            Arc::new(Desk {
+                slot: slot.clone(),
+                announced: watch::Sender::new(0),
+                published: watch::Sender::new(0),
+                feeds: Mutex::default(),
+            })
+        });
+        DeskRef { board: Arc::clone(self), desk: Arc::clone(desk) }
+    }
+
+    /// Wakes whoever waits for this slot. `false` where nobody does.
+    pub fn announce(&self, slot: &Slot) -> bool {
+        let desk = lock(&self.desks).get(slot).cloned();
+        desk.inspect(|desk| desk.announced.send_modify(|count| *count += 1)).is_some()
+    }
+
+    /// Wakes everybody: announcements were missed.
+    pub fn announce_all(&self) {
+        for desk in lock(&self.desks).values() {
+            desk.announced.send_modify(|count| *count += 1);
+        }
+    }
+
+    pub fn desks(&self) -> usize {
+        lock(&self.desks).len()
+    }
+}
+
+impl Deref for DeskRef {
+    type Target = Desk;
+    fn deref(&self) -> &Desk {
+        &self.desk
+    }
+}
+
+impl Clone for DeskRef {
+    fn clone(&self) -> Self {
+        Self { board: Arc::clone(&self.board), desk: Arc::clone(&self.desk) }
+    }
+}
+
+impl Drop for DeskRef {
+    fn drop(&mut self) {
+        let mut desks = lock(&self.board.desks);
+        // The board's and ours: new ones are only made under this lock.
+        if Arc::strong_count(&self.desk) == 2 {
+            desks.remove(&self.desk.slot);
+        }
+    }
+}
+
+impl Desk {
+    pub fn announcements(&self) -> watch::Receiver<u64> {
+        self.announced.subscribe()
+    }
+
+    pub fn publications(&self) -> watch::Receiver<u64> {
+        self.published.subscribe()
+    }
+
+    pub fn feed(&self, call: &CallId) -> Option<Arc<Feed>> {
+        lock(&self.feeds).get(call).cloned()
+    }
+
+    /// A run of `call` starts here. `whole`: its log holds nothing from before.
+    pub fn open_feed(&self, call: &CallId, whole: bool) -> Arc<Feed> {
+        let feed = Arc::new(Feed { whole, log: Mutex::default() });
+        lock(&self.feeds).insert(call.clone(), Arc::clone(&feed));
+        self.tick();
+        feed
+    }
+
+    pub fn publish(&self, feed: &Feed, events: impl IntoIterator<Item = LoggedEvent>) {
+        lock(&feed.log).events.extend(events);
+        self.tick();
+    }
+
+    pub fn end_feed(&self, call: &CallId, feed: &Feed, end: FeedEnd) {
+        lock(&feed.log).end.get_or_insert(end);
+        let mut feeds = lock(&self.feeds);
+        if feeds.get(call).is_some_and(|current| std::ptr::eq(&**current, feed)) && !feed.is_done() {
+            feeds.remove(call);
+        }
+        drop(feeds);
+        self.tick();
+    }
+
+    fn tick(&self) {
+        self.published.send_modify(|count| *count += 1);
+    }
+}
+
+/// The events of one run of one call, from its first on.
+pub struct Feed {
+    /// No earlier run and no earlier event: whoever reads this has read all there is.
+    pub whole: bool,
+    log: Mutex<FeedLog>,
+}
+
+#[derive(Default)]
+struct FeedLog {
+    events: Vec<LoggedEvent>,
+    end: Option<FeedEnd>,
+}
+
+#[derive(Clone)]
+pub enum FeedEnd {
+    Done(Arc<Reply>),
+    /// Given back unfinished, under this fence.
+    Suspended {
+        fence: u64,
+    },
+    /// Another replica has it now, or nobody.
+    Lost,
+    /// What is stored cannot be used.
+    Broken(StoreError),
+}
+
+impl Feed {
+    pub fn after(&self, last: Option<EventId>) -> Vec<LoggedEvent> {
+        let log = lock(&self.log);
+        let from = log.events.partition_point(|event| last.is_some_and(|last| event.id <= last));
+        log.events[from..].to_vec()
+    }
+
+    pub fn end(&self) -> Option<FeedEnd> {
+        lock(&self.log).end.clone()
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(lock(&self.log).end, Some(FeedEnd::Done(_)))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is ever half-changed under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

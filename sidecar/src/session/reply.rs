@@ -1,0 +1,93 @@
+//! A call as its client sees it.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::end::{CallFailure, CallUsage, Document};
+use crate::state::{CallId, Entry, Role};
+use crate::store::{Blob, Ended, LiveCall, Reply, StoreError};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Queued,
+    Running,
+    Suspended,
+    Completed,
+    Interrupted,
+    Failed,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallView {
+    pub call_id: CallId,
+    pub status: Status,
+    /// What the assistant said last.
+    pub text: String,
+    /// What the call added after its input, as it is stored.
+    pub messages: Vec<Box<RawValue>>,
+    pub usage: CallUsage,
+    /// The state's version after it; absent while it is live.
+    pub version: Option<u64>,
+    pub resumes: u32,
+    pub error: Option<CallFailure>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub messages_not_sent: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
+}
+
+impl CallView {
+    pub fn live(live: &LiveCall) -> Self {
+        let status = match live {
+            LiveCall { suspended: true, .. } => Status::Suspended,
+            LiveCall { running: true, .. } => Status::Running,
+            _ => Status::Queued,
+        };
+        Self {
+            call_id: live.id.clone(),
+            status,
+            text: last_text(&live.messages),
+            messages: live.messages.iter().filter_map(raw).collect(),
+            usage: CallUsage::default(),
+            version: None,
+            resumes: live.resumes,
+            error: None,
+            messages_not_sent: 0,
+        }
+    }
+
+    pub fn done(call: &CallId, reply: &Reply) -> Result<Self, StoreError> {
+        let document: Document = serde_json::from_slice(&reply.document)
+            .map_err(|error| StoreError::Corrupt(format!("a kept reply is not readable: {error}")))?;
+        let status = match reply.ended {
+            Ended::Completed => Status::Completed,
+            Ended::Interrupted => Status::Interrupted,
+            Ended::Failed => Status::Failed,
+        };
+        Ok(Self {
+            call_id: call.clone(),
+            status,
+            text: last_text(&reply.messages),
+            messages: reply.messages.iter().filter_map(raw).collect(),
+            usage: document.usage,
+            version: Some(document.version),
+            resumes: document.resumes,
+            error: document.error,
+            messages_not_sent: document.messages_not_sent,
+        })
+    }
+}
+
+fn raw(message: &Blob) -> Option<Box<RawValue>> {
+    RawValue::from_string(String::from_utf8(message.to_vec()).ok()?).ok()
+}
+
+fn last_text(messages: &[Blob]) -> String {
+    let entries = messages.iter().rev().map(|bytes| Entry::from_bytes(bytes.bytes().clone()));
+    let mut parsed = entries.filter_map(|entry| entry.message().ok().cloned());
+    parsed.find(|message| message.role == Role::Assistant).map(|message| message.text()).unwrap_or_default()
+}

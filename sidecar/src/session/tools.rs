@@ -1,0 +1,202 @@
+//! Running the tools a model asked for: intent first, in parallel, each result journalled as it comes.
+
+use std::panic::AssertUnwindSafe;
+
+use futures::FutureExt;
+use futures::stream::{FuturesUnordered, StreamExt};
+use sha2::{Digest, Sha256};
+use tokio::time::{sleep_until, timeout};
+
+use super::call::Run;
+use super::events;
+use super::lease::Lost;
+use super::settings::Durability;
+use crate::engine::{Pending, Turn};
+use crate::mutants::{self, Mutant};
+use crate::state::{Block, Entry, Message, Meta, ToolResult};
+use crate::store::{EventName, Step, StepKind};
+use crate::tools::{Safety, ToolCall, ToolOutput};
+
+/// What the model is told about an unsafe tool that was running when its replica stopped.
+pub const OUTCOME_UNKNOWN: &str = "outcome unknown: the agent was interrupted while this tool ran; it may or may not have \
+                                   taken effect, and it was not run again";
+
+impl Run<'_> {
+    pub async fn run_tools(&mut self, open: Vec<Pending>) -> Result<(), Lost> {
+        let mut runnable = Vec::new();
+        for pending in open {
+            match self.safety(&pending) {
+                None => {
+                    let text = format!("there is no tool named {:?} any more", pending.tool_use.name);
+                    self.answer(&pending, ToolOutput::error(text));
+                }
+                Some(safety) if pending.started && !may_repeat(safety) => {
+                    self.answer(&pending, ToolOutput::error(OUTCOME_UNKNOWN));
+                }
+                Some(safety) => {
+                    if !pending.started {
+                        self.turn.intend(&pending.tool_use.id);
+                        self.note_intent(&pending, safety);
+                    }
+                    let data = events::tool_started(&self.call.id, &pending.tool_use);
+                    self.lease.event(EventName::ToolStarted, data);
+                    runnable.push((pending, safety));
+                }
+            }
+        }
+        let any_unsafe = runnable.iter().any(|(_, safety)| *safety == Safety::Unsafe);
+        self.lease.journal(any_unsafe || runnable.is_empty()).await?;
+        if runnable.is_empty() {
+            return Ok(());
+        }
+        self.lease.make_sure().await?;
+        self.watch(runnable).await
+    }
+
+    /// Waits for the tools, and meanwhile keeps the lease. A drain does not end it: what has begun is awaited.
+    async fn watch(&mut self, runnable: Vec<(Pending, Safety)>) -> Result<(), Lost> {
+        let shared = std::sync::Arc::clone(self.shared);
+        let context = std::sync::Arc::clone(&self.context);
+        let limit = shared.settings.tool_timeout;
+        let mut running: FuturesUnordered<_> = runnable
+            .into_iter()
+            .map(|(pending, safety)| {
+                let key = self.idempotency_key(&pending);
+                let (tools, context) = (&shared.tools, &context);
+                async move {
+                    let call = ToolCall {
+                        name: &pending.tool_use.name,
+                        input: &pending.tool_use.input,
+                        idempotency_key: &key,
+                        context,
+                    };
+                    let run = AssertUnwindSafe(tools.run(call)).catch_unwind();
+                    let output = match timeout(limit, run).await {
+                        Ok(Ok(output)) => output,
+                        Ok(Err(_)) => ToolOutput::error("the tool crashed; its outcome is unknown"),
+                        Err(_) => ToolOutput::error(format!(
+                            "the tool did not answer within {} s; its outcome is unknown",
+                            limit.as_secs_f32()
+                        )),
+                    };
+                    (pending, safety, output)
+                }
+            })
+            .collect();
+        let mut announced = self.lease.desk.announcements();
+        announced.mark_unchanged();
+        loop {
+            let beat = self.lease.next_beat();
+            tokio::select! {
+                biased;
+                finished = running.next() => match finished {
+                    None => return Ok(()),
+                    Some((pending, safety, output)) => {
+                        self.answer(&pending, output);
+                        self.lease.journal(safety == Safety::Unsafe).await?;
+                    }
+                },
+                () = sleep_until(self.deadline) => return Ok(()),
+                () = sleep_until(beat) => self.lease.beat().await?,
+                Ok(()) = announced.changed() => {
+                    announced.mark_unchanged();
+                    self.lease.beat().await?;
+                }
+            }
+            if self.lease.pulse.mark.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A result into the turn and towards the journal, and its effect on the state.
+    fn answer(&mut self, pending: &Pending, mut output: ToolOutput) {
+        cut(&mut output, self.shared.settings.max_tool_result);
+        let mut result = ToolResult::new(&pending.tool_use, output.is_error, "");
+        result.content = output.content;
+        let data = events::tool_finished(&self.call.id, &result);
+        let mut message = Message::tool(result);
+        message.timestamp = Some(events::timestamp());
+        let entry = Entry::new(message);
+        let Ok(message) = entry.message().cloned() else { return };
+        self.meta_changed |= apply_effects(&self.turn, &message, &mut self.history.meta);
+        self.turn.result(entry.clone(), &message);
+        self.lease.event(EventName::ToolFinished, data);
+        self.note_completed(&message, &entry);
+        self.lease.keep(Step { kind: StepKind::Result, bytes: entry.raw().clone().into() });
+    }
+
+    fn note_intent(&mut self, pending: &Pending, safety: Safety) {
+        // Without step-by-step durability only what must not happen twice is worth a write.
+        if self.shared.settings.durability == Durability::Step || safety == Safety::Unsafe {
+            self.lease.keep(Step { kind: StepKind::Intent, bytes: events::intent(&pending.tool_use.id) });
+        }
+    }
+
+    fn safety(&self, pending: &Pending) -> Option<Safety> {
+        self.tools.iter().find(|spec| spec.name == pending.tool_use.name).map(|spec| spec.safety)
+    }
+
+    /// The same for every run of this tool call, on any replica, after any takeover; of no other in the world.
+    fn idempotency_key(&self, pending: &Pending) -> String {
+        let mut hash = Sha256::new();
+        let user = self.lease.slot.user.as_ref();
+        let parts: [&[u8]; 9] = [
+            self.shared.settings.prefix.as_bytes(),
+            &[u8::from(user.is_some())],
+            user.map_or("", |user| user.as_str()).as_bytes(),
+            self.lease.slot.session.as_str().as_bytes(),
+            &self.history.head.created.to_be_bytes(),
+            self.call.id.as_str().as_bytes(),
+            &self.call.retry.to_be_bytes(),
+            &(pending.step as u64).to_be_bytes(),
+            &(pending.index as u64).to_be_bytes(),
+        ];
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().iter().fold(String::with_capacity(64), |mut hex, byte| {
+            use std::fmt::Write;
+            // Writing to a string cannot fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    }
+}
+
+fn may_repeat(safety: Safety) -> bool {
+    safety.may_repeat() || mutants::is(Mutant::UnsafeToolRerun)
+}
+
+/// What built-in tools do to the state, told from the journalled call alone: a takeover arrives at the same state.
+/// `true` where something changed.
+pub fn apply_effects(turn: &Turn, result: &Message, meta: &mut Meta) -> bool {
+    let mut changed = false;
+    for result in result.tool_results().filter(|result| !result.is_error) {
+        if let Some(pending) = turn.open().iter().find(|open| open.tool_use.id == result.tool_use_id) {
+            changed |= crate::tools::builtin_effect(meta, &pending.tool_use);
+        }
+    }
+    changed
+}
+
+/// Cuts a result to its bound, at a character, and says so.
+fn cut(output: &mut ToolOutput, limit: usize) {
+    let mut left = limit;
+    for block in &mut output.content {
+        let Block::Text { text, .. } = block else { continue };
+        if text.len() > left {
+            let total = text.len();
+            let mut end = left;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+            text.push_str(&format!("\n[cut: {end} of {total} bytes]"));
+            left = 0;
+        } else {
+            left -= text.len();
+        }
+    }
+}
