@@ -244,6 +244,8 @@ impl EventName {
 #[derive(Debug, Clone)]
 pub struct Append {
     pub token: Token,
+    /// A lease outlives a call: a late copy of this request must not reach the next one.
+    pub call: CallId,
     /// How long the journal is before this: the same steps at the same place are the same request.
     pub at: usize,
     pub steps: Vec<Step>,
@@ -255,6 +257,7 @@ pub struct Append {
 #[derive(Debug, Clone)]
 pub struct Renew {
     pub token: Token,
+    pub call: CallId,
     pub ran: Millis,
     pub events: Vec<NewEvent>,
 }

@@ -138,10 +138,18 @@ impl SlotData {
         }
         changes.push(Change::Admit(id.clone(), Box::new(call.clone())));
         // A grant needs the head call as it will be: the admitted one where the queue was empty.
-        let (first, journal): (&Call, &[Step]) = match self.queue.front() {
-            Some(first) => (&self.calls[first], &self.journal),
-            None => (&call, &[]),
+        let (mut first, journal): (Call, &[Step]) = match self.queue.front() {
+            Some(first) => (self.calls[first].clone(), &self.journal),
+            None => (call, &[]),
         };
+        for change in &changes {
+            // Marked by this very request: what is granted, and what a takeover writes, must have the mark.
+            if let Change::Progress(marked, progress) = change
+                && self.queue.front() == Some(marked)
+            {
+                first.progress = progress.clone();
+            }
+        }
         let queued_at = |fence: u64| Change::Log {
             call: id.clone(),
             events: vec![KeptEvent {
@@ -158,7 +166,7 @@ impl SlotData {
             claim,
             head.clone(),
             self.queue.front().unwrap_or(id),
-            first,
+            &first,
             journal,
         ) {
             Some((grant, granted)) => {
@@ -309,7 +317,7 @@ pub(super) fn head_call(id: &CallId, call: &Call, progress: &Progress, journal: 
     }
 }
 
-pub(super) fn millis(duration: Duration) -> Millis {
+pub(in crate::store) fn millis(duration: Duration) -> Millis {
     Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX / 2)
 }
 

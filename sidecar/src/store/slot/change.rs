@@ -86,6 +86,9 @@ impl SlotData {
 
 impl EventLog {
     fn extend(&mut self, events: Vec<KeptEvent>, cap: usize) {
+        if events.is_empty() {
+            return;
+        }
         self.bytes += events.iter().map(KeptEvent::weight).sum::<usize>();
         self.events.extend(events);
         if self.bytes > cap && self.events.len() > 1 {

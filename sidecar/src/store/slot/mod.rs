@@ -230,7 +230,7 @@ impl SlotData {
     /// The events of one operation as they will be kept: numbered under `fence`, their messages beside them, none that
     /// the log already has.
     fn numbered(&self, call: &CallId, fence: u64, events: &[NewEvent], messages: &[Blob]) -> Vec<KeptEvent> {
-        let last = self.events.get(call).and_then(|log| log.events.last()).map(|event| event.id);
+        let mut last = self.events.get(call).and_then(|log| log.events.last()).map(|event| event.id);
         events
             .iter()
             .map(|event| KeptEvent {
@@ -239,7 +239,11 @@ impl SlotData {
                 data: event.data.clone(),
                 message: event.message.and_then(|index| messages.get(index).cloned()),
             })
-            .filter(|event| last.is_none_or(|last| event.id > last))
+            .filter(|event| {
+                let later = last.is_none_or(|last| event.id > last);
+                last = last.max(Some(event.id));
+                later
+            })
             .collect()
     }
 }

@@ -19,7 +19,7 @@ impl SlotData {
         limits: &Limits,
         append: &Append,
     ) -> Result<Decision<Pulse>, StoreError> {
-        let call = self.current(append.token)?;
+        let call = self.current(append.token, &append.call)?;
         let repeated = self.journal.len() == append.at + append.steps.len()
             && self.journal[append.at..] == append.steps
             && !append.steps.is_empty();
@@ -41,7 +41,7 @@ impl SlotData {
     }
 
     pub fn renew(&self, now: Millis, limits: &Limits, renew: &Renew) -> Result<Decision<Pulse>, StoreError> {
-        let call = self.current(renew.token)?;
+        let call = self.current(renew.token, &renew.call)?;
         let mut progress = self.ran(call, renew.ran);
         if mutants::is(Mutant::AttemptsResetByEvents) {
             progress.attempts = 0;
@@ -64,9 +64,8 @@ impl SlotData {
                 next: next.map(|id| Box::new(self.next(id, &self.journal))),
             }));
         }
-        self.current(commit.token)?;
-        let expected = self.head.version == commit.version || mutants::is(Mutant::NoVersionCheck);
-        if !expected || self.queue.front() != Some(&commit.call) {
+        self.current(commit.token, &commit.call)?;
+        if self.head.version != commit.version && !mutants::is(Mutant::NoVersionCheck) {
             return Err(StoreError::LeaseLost);
         }
         let call = &self.calls[&commit.call];
@@ -119,12 +118,9 @@ impl SlotData {
     }
 
     pub fn suspend(&self, now: Millis, limits: &Limits, suspend: &Suspend) -> Decision<()> {
-        let (Ok(call), Some(first)) = (self.current(suspend.token), self.queue.front()) else {
+        let Ok(call) = self.current(suspend.token, &suspend.call) else {
             return Decision::nothing(());
         };
-        if *first != suspend.call {
-            return Decision::nothing(());
-        }
         let progress = self.ran(call, suspend.ran);
         let parked = suspend.park && self.queue.len() == 1 && progress.mark.is_none();
         let head =
@@ -138,10 +134,11 @@ impl SlotData {
         Decision { outcome: (), changes, announce: true }
     }
 
-    /// The call this token may change, if the token is the one the slot knows: whether its time has passed or not.
-    fn current(&self, token: Token) -> Result<&CallId, StoreError> {
+    /// The call at the head, if it is the one meant and the token the one the slot knows: whether its time has passed
+    /// or not.
+    fn current(&self, token: Token, call: &CallId) -> Result<&CallId, StoreError> {
         let known = self.head.token == Some(token) || mutants::is(Mutant::NoFenceCheck);
-        self.queue.front().filter(|_| known).ok_or(StoreError::LeaseLost)
+        self.queue.front().filter(|first| known && *first == call).ok_or(StoreError::LeaseLost)
     }
 
     fn next(
