@@ -119,6 +119,7 @@ impl Lease {
         }
         let append = Append {
             token: self.token,
+            call: self.call.clone(),
             at: self.journalled,
             steps: std::mem::take(&mut self.unsaved),
             ran: self.ran(),
@@ -141,7 +142,7 @@ impl Lease {
     pub async fn beat(&mut self) -> Result<(), Lost> {
         let sendable = self.pending.iter().take_while(|event| event.message.is_none()).count();
         let events: Vec<_> = self.pending.drain(..sendable).collect();
-        let renew = Renew { token: self.token, ran: self.ran(), events };
+        let renew = Renew { token: self.token, call: self.call.clone(), ran: self.ran(), events };
         let sent = Instant::now();
         match self.shared.store.renew(&self.slot, &renew).await {
             Ok(pulse) => self.heard(pulse, sent, renew.events, &[]),
@@ -161,7 +162,7 @@ impl Lease {
         if !(stale || self.unsure) {
             return Ok(());
         }
-        let renew = Renew { token: self.token, ran: self.ran(), events: Vec::new() };
+        let renew = Renew { token: self.token, call: self.call.clone(), ran: self.ran(), events: Vec::new() };
         let store = Arc::clone(&self.shared.store);
         let (pulse, sent) = patiently(|| store.renew(&self.slot, &renew)).await?;
         self.heard(pulse, sent, Vec::new(), &[]);
