@@ -1,1 +1,3 @@
 //! What the suites share: processes, ports, clients.
+
+pub mod cluster;

@@ -1,0 +1,52 @@
+//! The shortest way through the whole product: the CRD installs, an Agent becomes pods, a call through the Service's
+//! name gets an answer, and the conversation is in the store.
+
+use anyhow::{Context, Result, ensure};
+use holdfast_tests::cluster::{Namespace, budgets, eventually, install_operator};
+
+const AGENT: &str = include_str!("smoke/agent.yaml");
+const REDIS: &str = include_str!("smoke/redis.yaml");
+const CLIENT: &str = include_str!("smoke/client.yaml");
+
+#[test]
+fn an_agent_becomes_pods_that_answer() {
+    install_operator().unwrap_or_else(|error| panic!("{error:#}"));
+    Namespace::scoped("holdfast-smoke", |namespace| {
+        namespace.apply(REDIS)?;
+        namespace.apply(CLIENT)?;
+        namespace.wait("pod/redis", "condition=Ready", budgets::POD_READY)?;
+        namespace.wait("pod/client", "condition=Ready", budgets::POD_READY)?;
+        namespace.apply(AGENT)?;
+        namespace.wait("agent/smoke", "condition=Ready", budgets::AGENT_READY)?;
+
+        let first = call(namespace, "hello")?;
+        ensure!(first["status"] == "completed" && first["version"] == 1, "not a first answer: {first}");
+        let second = call(namespace, "and again")?;
+        ensure!(second["version"] == 2, "the conversation did not go on: {second}");
+        Ok(())
+    });
+}
+
+/// A call by the Service's name, from a pod that is nobody special.
+fn call(namespace: &Namespace, text: &str) -> Result<serde_json::Value> {
+    let url = format!("http://smoke.{}.svc:8080/v1/users/alice/sessions/s1/calls", namespace.name());
+    let body = serde_json::json!({ "input": text, "callId": text }).to_string();
+    let answer = eventually("an answer through the Service", budgets::FIRST_ANSWER, || {
+        namespace.kubectl(&[
+            "exec",
+            "client",
+            "--",
+            "curl",
+            "-sS",
+            "--fail-with-body",
+            "-m",
+            "10",
+            "-H",
+            "content-type: application/json",
+            "-d",
+            &body,
+            &url,
+        ])
+    })?;
+    serde_json::from_str(&answer).with_context(|| format!("not JSON: {answer}"))
+}
