@@ -23,7 +23,14 @@ pub struct Desk {
     announced: watch::Sender<u64>,
     /// Counts what the run on this replica published.
     published: watch::Sender<u64>,
-    feeds: Mutex<HashMap<CallId, Arc<Feed>>>,
+    calls: Mutex<HashMap<CallId, Watched>>,
+}
+
+/// A call that runs here, or that somebody here waits for. Gone with the last of both.
+#[derive(Default)]
+struct Watched {
+    feed: Option<Arc<Feed>>,
+    followers: usize,
 }
 
 /// Keeps a desk on the board for as long as anybody needs it.
@@ -40,7 +47,7 @@ impl Board {
                 slot: slot.clone(),
                 announced: watch::Sender::new(0),
                 published: watch::Sender::new(0),
-                feeds: Mutex::default(),
+                calls: Mutex::default(),
             })
         });
         DeskRef { board: Arc::clone(self), desk: Arc::clone(desk) }
@@ -97,13 +104,29 @@ impl Desk {
     }
 
     pub fn feed(&self, call: &CallId) -> Option<Arc<Feed>> {
-        lock(&self.feeds).get(call).cloned()
+        lock(&self.calls).get(call)?.feed.clone()
+    }
+
+    /// Somebody waits for this call: the end of its run is kept until they have seen it.
+    pub fn join(&self, call: &CallId) {
+        lock(&self.calls).entry(call.clone()).or_default().followers += 1;
+    }
+
+    pub fn leave(&self, call: &CallId) {
+        let mut calls = lock(&self.calls);
+        if let Some(watched) = calls.get_mut(call) {
+            watched.followers -= 1;
+            let ended = watched.feed.as_ref().is_none_or(|feed| feed.end().is_some());
+            if watched.followers == 0 && ended {
+                calls.remove(call);
+            }
+        }
     }
 
     /// A run of `call` starts here. `whole`: its log holds nothing from before.
     pub fn open_feed(&self, call: &CallId, whole: bool) -> Arc<Feed> {
         let feed = Arc::new(Feed { whole, log: Mutex::default() });
-        lock(&self.feeds).insert(call.clone(), Arc::clone(&feed));
+        lock(&self.calls).entry(call.clone()).or_default().feed = Some(Arc::clone(&feed));
         self.tick();
         feed
     }
@@ -113,13 +136,21 @@ impl Desk {
         self.tick();
     }
 
-    pub fn end_feed(&self, call: &CallId, feed: &Feed, end: FeedEnd) {
-        lock(&feed.log).end.get_or_insert(end);
-        let mut feeds = lock(&self.feeds);
-        if feeds.get(call).is_some_and(|current| std::ptr::eq(&**current, feed)) && !feed.is_done() {
-            feeds.remove(call);
+    /// The first end counts.
+    pub fn end_feed(&self, call: &CallId, feed: &Arc<Feed>, end: FeedEnd) {
+        let lost = matches!(lock(&feed.log).end.get_or_insert(end), FeedEnd::Lost);
+        let mut calls = lock(&self.calls);
+        if let Some(watched) = calls.get_mut(call)
+            && watched.feed.as_ref().is_some_and(|current| Arc::ptr_eq(current, feed))
+        {
+            if lost {
+                watched.feed = None;
+            }
+            if watched.followers == 0 {
+                calls.remove(call);
+            }
         }
-        drop(feeds);
+        drop(calls);
         self.tick();
     }
 
@@ -163,10 +194,6 @@ impl Feed {
 
     pub fn end(&self) -> Option<FeedEnd> {
         lock(&self.log).end.clone()
-    }
-
-    fn is_done(&self) -> bool {
-        matches!(lock(&self.log).end, Some(FeedEnd::Done(_)))
     }
 }
 

@@ -50,6 +50,7 @@ impl Follower {
         desk: DeskRef,
         after: Option<EventId>,
     ) -> Self {
+        desk.join(call);
         Self {
             shared: Arc::clone(shared),
             slot: slot.clone(),
@@ -213,5 +214,11 @@ impl Follower {
             }
         }
         true
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.desk.leave(&self.call);
     }
 }

@@ -26,8 +26,9 @@ mod run;
 pub mod settings;
 mod tools;
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -74,6 +75,8 @@ struct Shared {
     running: AtomicUsize,
     /// Calls that have killed two replicas run one at a time.
     suspects: Semaphore,
+    /// Slots this replica gave back because it was busy with a suspect, and until when it leaves them to others.
+    deferred: Mutex<HashMap<Slot, Instant>>,
 }
 
 /// A call as a client asks for it.
@@ -112,6 +115,7 @@ impl Sessions {
             errands: TaskTracker::new(),
             running: AtomicUsize::new(0),
             suspects: Semaphore::new(1),
+            deferred: Mutex::default(),
         });
         Self { shared }
     }

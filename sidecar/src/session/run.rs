@@ -1,7 +1,7 @@
 //! A run: one lease, one call after another, until the queue is empty, the lease is lost, or the replica stops.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use tokio::time::Instant;
 
@@ -10,6 +10,7 @@ use super::board::{DeskRef, FeedEnd};
 use super::call::{Ran, Run};
 use super::history::History;
 use super::lease::Lease;
+use super::settings::waits;
 use crate::state::Slot;
 use crate::store::{Claim, Claimed, Epoch, Grant, Nonce, StoreError, Suspend};
 
@@ -61,6 +62,9 @@ impl Shared {
 
     /// Takes a slot that has work and nobody at it. `false` where there was nothing to take.
     pub async fn take_over(self: &Arc<Self>, slot: &Slot) -> Result<bool, StoreError> {
+        if self.is_deferred(slot) {
+            return Ok(false);
+        }
         let desk = self.board.desk(slot);
         let cached = self.cache.take(slot);
         let claim = self.claim_request(cached.as_ref());
@@ -122,7 +126,16 @@ impl Shared {
         }
     }
 
+    fn is_deferred(&self, slot: &Slot) -> bool {
+        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        deferred.retain(|_, until| *until > now);
+        deferred.contains_key(slot)
+    }
+
     async fn give_back(&self, lease: &Lease, call: &crate::state::CallId) {
+        let until = Instant::now() + waits::POLL;
+        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).insert(lease.slot.clone(), until);
         let suspend = Suspend {
             token: lease.token,
             call: call.clone(),
