@@ -15,6 +15,11 @@ pub enum StoreError {
     ReadOnly,
     #[error("the state store is still loading its data; try again in a moment")]
     Loading,
+    /// The disk did not take it: nothing was written.
+    #[error(
+        "the disk of the state store refuses: {0}; nothing was changed, free space or repair it and try again"
+    )]
+    Disk(String),
     #[error("the state store refuses this agent: {0}; check the user, the password and its ACL")]
     Denied(String),
     #[error("what is stored for this session cannot be used: {0}; nothing was changed")]
@@ -31,7 +36,12 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Unavailable(_) | Self::Unanswered(_) | Self::OutOfMemory | Self::ReadOnly | Self::Loading
+            Self::Unavailable(_)
+                | Self::Unanswered(_)
+                | Self::OutOfMemory
+                | Self::ReadOnly
+                | Self::Loading
+                | Self::Disk(_)
         )
     }
 
@@ -48,6 +58,7 @@ impl StoreError {
             Self::OutOfMemory => "out-of-memory",
             Self::ReadOnly => "read-only",
             Self::Loading => "loading",
+            Self::Disk(_) => "disk",
             Self::Denied(_) => "denied",
             Self::Corrupt(_) => "corrupt",
             Self::LeaseLost => "lease-lost",

@@ -24,9 +24,9 @@ use serde::{Deserialize, Serialize};
 pub use change::Change;
 
 use super::blob::Blob;
-use super::contract::{Ended, LoggedEvent, Millis, NewEvent, Reply, SessionHead, Step};
+use super::contract::{Ended, LoggedEvent, Millis, NewEvent, Reply, SessionHead, SessionRow, Step};
 use super::ids::{Epoch, EventId, Nonce, Token};
-use crate::state::CallId;
+use crate::state::{CallId, Id};
 
 /// What an operation found, what it wants changed, and whether others should look.
 #[derive(Debug)]
@@ -71,6 +71,17 @@ pub struct Head {
     pub parked: bool,
     /// When all of it is forgotten.
     pub expires: Millis,
+}
+
+impl Head {
+    /// The session as a list shows it, unless there is none or its time is up.
+    pub fn row(&self, session: &Id, now: Millis) -> Option<SessionRow> {
+        (self.created > 0 && self.expires > now).then(|| SessionRow {
+            session: session.clone(),
+            updated: self.updated,
+            version: self.version,
+        })
+    }
 }
 
 /// A live call. Its input never changes; the rest is [`Progress`].
