@@ -1,5 +1,8 @@
 //! The `Agent` resource: its spec, its status, and the values that follow from them.
 
+// Each printer column has a type of its own, and several are strings.
+#![allow(clippy::duplicated_attributes)]
+
 use std::time::Duration as StdDuration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

@@ -68,7 +68,7 @@ impl Checker {
             let path = join(path, key);
             match known.and_then(|known| known.get(key)).or(any) {
                 Some(schema) => {
-                    cleaned.extend(self.clean(value, schema, &path).map(|value| (key.clone(), value)))
+                    cleaned.extend(self.clean(value, schema, &path).map(|value| (key.clone(), value)));
                 }
                 None => self.mistakes.push(at.mistake(&path, hints::unknown_field(key, known))),
             }

@@ -1,0 +1,158 @@
+//! From the command line to a running controller, and to a clean stop.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use futures::future::join_all;
+use holdfast_crds::Agent;
+use kube::{
+    Api, Client,
+    api::ListParams,
+    runtime::events::{Recorder, Reporter},
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+use crate::{
+    cli::{LogFormat, Run},
+    context::{Context, Memory, Settings},
+    controller::{self, Scope, WATCHES},
+    leader::Election,
+    live::Live,
+    metrics::Metrics,
+    names,
+    server::{self, Readiness},
+};
+
+/// How often the Agent definition is looked for until it is there.
+const DEFINITION_RETRY: Duration = Duration::from_secs(2);
+/// How long a stopping operator waits for the reconciles that have begun.
+const DRAIN: Duration = Duration::from_secs(10);
+
+pub fn log(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => logs.init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+}
+
+pub async fn run(args: Run) -> anyhow::Result<()> {
+    let stop = stop_signal().context("signals cannot be listened to")?;
+    let client = Client::try_default().await.context("no Kubernetes API server is configured")?;
+    let (metrics, readiness) = (Metrics::default(), Readiness::default());
+    let listener =
+        TcpListener::bind(args.listen).await.with_context(|| format!("{} is taken", args.listen))?;
+    tracing::info!(listen = %listener.local_addr()?, version = env!("CARGO_PKG_VERSION"), "started");
+    let served = CancellationToken::new();
+    let server = tokio::spawn(server::serve(
+        listener,
+        metrics.clone(),
+        readiness.clone(),
+        served.clone().cancelled_owned(),
+    ));
+
+    let scopes = Scope::all(&args.watch_namespaces);
+    let outcome = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        () = definition_is_there(&client, &scopes) => {
+            readiness.reached();
+            lead(&args, &client, scopes, metrics, &stop).await
+        }
+    };
+    served.cancel();
+    // Open connections to the probes are no reason to stay.
+    let _ = timeout(Duration::from_secs(1), server).await;
+    tracing::info!("stopped");
+    outcome
+}
+
+/// Wait for the lease where there is one, work, and give it back.
+async fn lead(
+    args: &Run,
+    client: &Client,
+    scopes: Vec<Scope>,
+    metrics: Metrics,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    let Some(name) = args.lease.clone() else {
+        work(args, client, scopes, metrics, stop.clone()).await;
+        return Ok(());
+    };
+    let api = Api::namespaced(client.clone(), &args.lease_namespace);
+    // A process, not a pod: a container that was restarted must not find itself leading already.
+    let identity = format!("{}_{:08x}", args.identity, rand::random::<u32>());
+    let election = Election { api, name, identity };
+    tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        () = election.won() => tracing::info!("leading"),
+    }
+    metrics.leader.set(1);
+    tokio::select! {
+        () = work(args, client, scopes, metrics, stop.clone()) => {}
+        // Whatever is being written now carries a version or is an apply; nothing more is written after this.
+        lost = election.lost() => return Err(lost.into()),
+    }
+    election.release().await;
+    Ok(())
+}
+
+async fn work(args: &Run, client: &Client, scopes: Vec<Scope>, metrics: Metrics, stop: CancellationToken) {
+    let reporter =
+        Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: Some(args.identity.clone()) };
+    let context = Arc::new(Context {
+        client: client.clone(),
+        settings: Settings {
+            sidecar_image: args.sidecar_image.clone(),
+            redis_image: args.redis_image.clone(),
+        },
+        live: Arc::new(Live::new(WATCHES * scopes.len())),
+        recorder: Recorder::new(client.clone(), reporter),
+        metrics,
+        memory: Memory::default(),
+    });
+    let scopes = scopes.into_iter().map(|scope| controller::run(Arc::clone(&context), scope, stop.clone()));
+    let working = join_all(scopes);
+    tokio::pin!(working);
+    tokio::select! {
+        _ = &mut working => {}
+        () = stop.cancelled() => match timeout(DRAIN, working).await {
+            Ok(_) => tracing::info!("every reconcile that had begun is finished"),
+            Err(_) => tracing::warn!("a reconcile was left unfinished; the next leader repeats it"),
+        },
+    }
+}
+
+/// An operator that is installed before its definition waits for it.
+async fn definition_is_there(client: &Client, scopes: &[Scope]) {
+    let Some(scope) = scopes.first() else { return };
+    let agents: Api<Agent> = scope.api(client);
+    loop {
+        match agents.list_metadata(&ListParams::default().limit(1)).await {
+            Ok(_) => return,
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                tracing::warn!("the Agent definition is not installed; waiting for it");
+            }
+            Err(error) => tracing::warn!(%error, "Agents cannot be listed; trying again"),
+        }
+        sleep(DEFINITION_RETRY).await;
+    }
+}
+
+fn stop_signal() -> std::io::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+        tracing::info!("stopping");
+        stopped.cancel();
+    });
+    Ok(stop)
+}
