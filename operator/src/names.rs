@@ -14,7 +14,7 @@ pub const STORE_LABEL: &str = "holdfast.dev/store";
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 pub const MANAGED_BY: &str = "holdfast";
 /// On the operator's own pods, set by its chart: a managed Redis lets them in.
-pub const OPERATOR_NAME: &str = "holdfast-operator";
+pub const OPERATOR_NAME: &str = "holdfast";
 
 /// Changes when the manifest or the prompt does, so that the pods are rolled.
 pub const MANIFEST_ANNOTATION: &str = "holdfast.dev/manifest";
