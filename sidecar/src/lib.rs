@@ -7,12 +7,14 @@
 //!                ├──▶ store             where conversations live
 //!                ├──▶ model             who answers
 //!                └──▶ tools             what acts
-//!                         all stand on  state
+//!                         all stand on  state; model and tools reach out by outbound, with secrets
 //! ```
 
 pub mod engine;
 pub mod model;
 pub mod mutants;
+pub mod outbound;
+pub mod secrets;
 pub mod session;
 pub mod state;
 pub mod store;

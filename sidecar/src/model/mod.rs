@@ -2,9 +2,20 @@
 //!
 //! A provider turns a transcript into one reply. It knows `state/` and its own wire protocol, nothing of sessions: it
 //! never sees a slot, a lease or a journal, and it may be dropped at any moment.
+//!
+//! ```text
+//! factory ──▶ scripted                     answers from the manifest
+//!        └──▶ provider ──▶ openai          what they share: credentials, retry, bounds
+//!                    └───▶ anthropic       what each says: render (a message, once), read (an answer)
+//! ```
 
+mod anthropic;
+mod credentials;
 mod error;
-#[allow(dead_code)]
+mod factory;
+mod openai;
+mod provider;
+mod request;
 mod retry;
 mod scripted;
 
@@ -14,9 +25,9 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 pub use error::ModelError;
+use factory::endpoint;
+pub use factory::{ModelConfigError, from_manifest};
 pub use scripted::Scripted;
-
-use holdfast_crds::{Agent, Provider};
 
 use crate::state::{Block, Entry, Usage};
 use crate::tools::ToolSpec;
@@ -74,28 +85,8 @@ pub struct CallContext {
     pub traceparent: Option<String>,
 }
 
-/// A manifest's model that cannot be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ModelConfigError {
-    #[error("spec.model.provider {0:?} is not in this build; use Scripted")]
-    NotBuilt(Provider),
-}
-
-/// The model a manifest names. Nothing is sent yet.
-pub fn from_manifest(agent: &Agent) -> Result<Arc<dyn Model>, ModelConfigError> {
-    let model = &agent.spec.model;
-    match model.provider {
-        Provider::Scripted => Ok(Arc::new(Scripted::new(
-            model.scripted.clone().unwrap_or_default(),
-            model.request_timeout.get(),
-        ))),
-        other => Err(ModelConfigError::NotBuilt(other)),
-    }
-}
 
 /// A stored message that cannot be read is nobody's answer; asking again does not help.
 fn unreadable(error: &serde_json::Error) -> ModelError {
-    ModelError::Refused {
-        detail: format!("a stored message is not readable: {error}; repair the session's state"),
-    }
+    ModelError::Refused { detail: format!("a stored message is not readable: {error}; repair the session's state") }
 }

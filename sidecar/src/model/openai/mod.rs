@@ -1,0 +1,164 @@
+//! Chat Completions, of OpenAI and of everything that speaks like it.
+
+mod read;
+mod render;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bytes::Bytes;
+use holdfast_crds::Model as Manifest;
+use http::Uri;
+use serde_json::{Map, Value, json};
+
+use super::provider::Protocol;
+use super::request::{Preamble, opening, put};
+use super::{Ask, ModelConfigError, ModelError, ModelReply, endpoint, unreadable};
+use crate::outbound::Spliced;
+
+const PUBLIC: &str = "https://api.openai.com/v1";
+/// Fields a manifest's `extraBody` cannot set: the answer would no longer be what was asked for.
+const RESERVED: [&str; 3] = ["messages", "stream", "n"];
+
+pub(super) struct OpenAi {
+    uri: Uri,
+    /// By whether the limit of an answer is called `max_completion_tokens`.
+    openings: [Bytes; 2],
+    preamble: Preamble,
+    stream_options_given: bool,
+    /// What this server turned out to want, learnt from its refusals.
+    newer_limit_name: AtomicBool,
+    no_stream_options: AtomicBool,
+}
+
+impl OpenAi {
+    pub(super) fn new(manifest: &Manifest) -> Result<Self, ModelConfigError> {
+        let uri = endpoint(manifest.base_url.as_deref().unwrap_or(PUBLIC), "/chat/completions")?;
+        let name = manifest.name.clone().unwrap_or_default();
+        let newer = is_openai(&uri) || has_newer_name(&name);
+        let extra: Map<String, Value> = manifest.extra_body.clone().into_iter().collect();
+        let opening_with = |limit_name: &str| {
+            let mut own = Map::from_iter([("model".to_owned(), json!(name))]);
+            let parameters = &manifest.parameters;
+            let mut set = |name: &str, value: Option<Value>| {
+                if let Some(value) = value {
+                    own.insert(name.to_owned(), value);
+                }
+            };
+            set("temperature", parameters.temperature.map(|value| json!(value)));
+            set("top_p", parameters.top_p.map(|value| json!(value)));
+            set("seed", parameters.seed.map(|value| json!(value)));
+            set("stop", (!parameters.stop.is_empty()).then(|| json!(parameters.stop)));
+            let limited_by_hand =
+                ["max_tokens", "max_completion_tokens"].iter().any(|n| extra.contains_key(*n));
+            set(limit_name, parameters.max_tokens.filter(|_| !limited_by_hand).map(|value| json!(value)));
+            opening(own, extra.clone(), &RESERVED)
+        };
+        Ok(Self {
+            uri,
+            openings: [opening_with("max_tokens"), opening_with("max_completion_tokens")],
+            preamble: Preamble::default(),
+            stream_options_given: extra.contains_key("stream_options"),
+            newer_limit_name: AtomicBool::new(newer),
+            no_stream_options: AtomicBool::new(false),
+        })
+    }
+
+    /// Everything up to the history, starting with `{` and ending inside `"messages":[`.
+    fn before_history(&self, ask: &Ask<'_>, stream: bool) -> Bytes {
+        let newer = self.newer_limit_name.load(Relaxed);
+        let usage = stream && !self.stream_options_given && !self.no_stream_options.load(Relaxed);
+        let variant = u8::from(newer) | u8::from(stream) << 1 | u8::from(usage) << 2;
+        self.preamble.get(ask, variant, || {
+            let mut out = self.openings[usize::from(newer)].to_vec();
+            if stream {
+                out.extend_from_slice(b",\"stream\":true");
+            }
+            if usage {
+                out.extend_from_slice(b",\"stream_options\":{\"include_usage\":true}");
+            }
+            if !ask.tools.is_empty() {
+                out.extend_from_slice(b",\"tools\":[");
+                for (index, tool) in ask.tools.iter().enumerate() {
+                    out.extend_from_slice(if index == 0 { b"" } else { b"," });
+                    render::tool(&mut out, tool);
+                }
+                out.push(b']');
+            }
+            out.extend_from_slice(b",\"messages\":[");
+            if let Some(system) = ask.system {
+                out.extend_from_slice(b"{\"role\":\"system\",\"content\":");
+                put(&mut out, system);
+                out.push(b'}');
+            }
+            out.into()
+        })
+    }
+}
+
+impl Protocol for OpenAi {
+    type Assembly = read::Assembly;
+
+    fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// The history is copied as the bytes it was rendered to once; nothing of it is looked at again.
+    fn body(&self, ask: &Ask<'_>, stream: bool) -> Result<Spliced, ModelError> {
+        let mut pieces = Vec::with_capacity(ask.history.len() + ask.turn.len() + 4);
+        pieces.push(self.before_history(ask, stream));
+        let mut first = ask.system.is_none();
+        let mut push = |pieces: &mut Vec<Bytes>, piece: Bytes| {
+            if !piece.is_empty() {
+                // Every rendered message brings the comma before it.
+                pieces.push(if std::mem::take(&mut first) { piece.slice(1..) } else { piece });
+            }
+        };
+        let mut postponed = Vec::new();
+        for entry in ask.transcript() {
+            let rendered = entry.rendered(render::message).map_err(|error| unreadable(&error))?;
+            let parts = render::parts(rendered);
+            if !parts.is_tool {
+                postponed.drain(..).for_each(|piece| push(&mut pieces, piece));
+            }
+            push(&mut pieces, parts.messages);
+            // A user message between two tool results would part the second from its call.
+            postponed.extend((!parts.after.is_empty()).then_some(parts.after));
+        }
+        postponed.drain(..).for_each(|piece| push(&mut pieces, piece));
+        pieces.push(Bytes::from_static(b"]}"));
+        Ok(Spliced::new(pieces))
+    }
+
+    fn whole(&self, body: &[u8]) -> Result<ModelReply, ModelError> {
+        read::whole(body)
+    }
+
+    fn assembly(&self) -> read::Assembly {
+        read::Assembly::default()
+    }
+
+    fn adapts_to(&self, refusal: &str) -> bool {
+        if refusal.contains("stream_options") && !self.stream_options_given {
+            return !self.no_stream_options.swap(true, Relaxed);
+        }
+        if refusal.contains("max_completion_tokens") && refusal.contains("max_tokens") {
+            return !self.newer_limit_name.swap(true, Relaxed);
+        }
+        if refusal.contains("max_completion_tokens") {
+            return self.newer_limit_name.swap(false, Relaxed);
+        }
+        false
+    }
+}
+
+/// OpenAI itself wants the newer name of the limit; most servers like it know only the older one.
+fn is_openai(uri: &Uri) -> bool {
+    let host = uri.host().unwrap_or_default();
+    host == "api.openai.com" || host.ends_with(".openai.azure.com")
+}
+
+/// Models that refuse the older name, also behind a gateway.
+fn has_newer_name(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or_default();
+    ["o1", "o3", "o4", "gpt-5"].iter().any(|family| name.starts_with(family))
+}
