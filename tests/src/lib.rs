@@ -1,3 +1,5 @@
 //! What the suites share: processes, ports, clients.
 
 pub mod cluster;
+pub mod fake_model;
+pub mod ledger;
