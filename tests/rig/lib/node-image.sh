@@ -23,7 +23,7 @@ node_image() {
 }
 
 node_image_build() {
-  say "no node image in the cache: building one (about 11 minutes on 2 cores; an interrupted build goes on where it was)"
+  say "no node image in the cache: building one (10 to 15 minutes on 2 cores; an interrupted build goes on where it was)"
   local name work=$CACHE/image/work
   docker_root
   for name in "${NODE_PROGRAMS[@]}"; do go_tool "$name" >/dev/null; done

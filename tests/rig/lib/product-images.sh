@@ -19,14 +19,15 @@ product_image() {
 }
 
 product_image_build() {
-  local name=$1 image=$2 context=$3 binary=$4
+  local name=$1 image=$2 context=$3 binary=$4 revision
+  revision=$(git -C "$REPO" describe --always --abbrev=40 --exclude='*' --dirty 2>/dev/null || echo unknown)
   rm -rf "$context"
   install -D -m 755 "$binary" "$context/rootfs/usr/local/bin/holdfast-$name"
   libraries / "$context/rootfs" "$binary"
   nss / "$context/rootfs"
   authorities "$context/rootfs"
   docker build --tag "$image" --file "$REPO/$name/Dockerfile" \
-    --build-arg "VERSION=${HOLDFAST_TAG:-dev}" --build-arg "REVISION=$(git -C "$REPO" rev-parse HEAD)" "$context"
+    --build-arg "VERSION=${HOLDFAST_TAG:-dev}" --build-arg "REVISION=$revision" "$context"
   # Every rebuild leaves the image it replaced without a name.
   docker image prune --force --filter "label=org.opencontainers.image.title=holdfast-$name"
 }

@@ -57,7 +57,7 @@ cargo_deny() {
     (
       lock build
       if [ -x "$dir/bin/cargo-deny" ]; then exit; fi
-      step "building cargo-deny $CARGO_DENY_VERSION (about 4 minutes the first time)" cargo_deny_build "$dir"
+      step "building cargo-deny $CARGO_DENY_VERSION (about 2 minutes the first time)" cargo_deny_build "$dir"
     )
   fi
   printf '%s\n' "$dir/bin/cargo-deny"
