@@ -11,6 +11,8 @@
 //! ```
 
 pub mod engine;
+#[cfg(feature = "failpoints")]
+pub mod failpoints;
 pub mod model;
 pub mod mutants;
 pub mod outbound;

@@ -72,7 +72,10 @@ async fn parallel_tool_calls_are_put_together() {
         for question in [Question::user("go").tool("f_t1"), Question::user("go").tool("f_t1").streamed()] {
             let heard = question.ask(&model).await;
             let content = &heard.reply().content;
-            assert!(matches!(&content[0], Block::Thinking { thinking, .. } if thinking == "hm"), "{provider}");
+            assert!(
+                matches!(&content[0], Block::Thinking { thinking, .. } if thinking == "hm"),
+                "{provider}"
+            );
             assert_eq!(content[1], Block::text("Let me see."));
             let calls = [
                 call("t1", "f_t1", json!({"n": 1, "é": "ü"})),
@@ -120,7 +123,8 @@ fn long_story() -> Vec<Message> {
 async fn openai_is_sent_the_conversation_in_its_words() {
     let fake = fake(vec![Reply::text("ok")]).await;
     let mut with = manifest("OpenAI", &fake);
-    with["parameters"] = json!({"temperature": 0.5, "topP": 0.9, "maxTokens": 64, "stop": ["END"], "seed": 7});
+    with["parameters"] =
+        json!({"temperature": 0.5, "topP": 0.9, "maxTokens": 64, "stop": ["END"], "seed": 7});
     with["extraBody"] = json!({"top_k": 5, "temperature": 0.1, "messages": "mine", "stream": "mine"});
     with["extraHeaders"] = json!({"X-Team": "blue"});
     let model = model(with);
@@ -237,8 +241,15 @@ async fn a_thousand_messages_arrive_as_they_are() {
         let seen = fake.seen();
         assert_eq!(seen[0].transcript.len(), 1001);
         for (n, turn) in seen[1].transcript.iter().enumerate() {
-            let expected = if n % 2 == 0 { ("user", format!("question {n} ")) } else { ("assistant", format!("answer {n}")) };
-            assert!(turn.role == expected.0 && turn.text.starts_with(&expected.1), "{provider} {n}: {turn:?}");
+            let expected = if n % 2 == 0 {
+                ("user", format!("question {n} "))
+            } else {
+                ("assistant", format!("answer {n}"))
+            };
+            assert!(
+                turn.role == expected.0 && turn.text.starts_with(&expected.1),
+                "{provider} {n}: {turn:?}"
+            );
         }
         assert_eq!(seen[0].body, seen[1].body);
     }

@@ -85,8 +85,9 @@ pub struct CallContext {
     pub traceparent: Option<String>,
 }
 
-
 /// A stored message that cannot be read is nobody's answer; asking again does not help.
 fn unreadable(error: &serde_json::Error) -> ModelError {
-    ModelError::Refused { detail: format!("a stored message is not readable: {error}; repair the session's state") }
+    ModelError::Refused {
+        detail: format!("a stored message is not readable: {error}; repair the session's state"),
+    }
 }
