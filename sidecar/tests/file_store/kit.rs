@@ -111,6 +111,11 @@ impl Time {
     }
 }
 
+/// A folder in memory where there is one, for tests that open and close a store thousands of times.
+pub fn quick_folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a folder")
+}
+
 /// A store just dropped has its folder until its last thread is done.
 pub fn open(folder: &Path, options: &FileOptions) -> FileStore {
     for _ in 0..500 {

@@ -148,7 +148,7 @@ fn same<T: Debug + PartialEq>(what: &str, memory: &T, file: &T) -> Result<(), Te
 impl Pair {
     fn new(cache_bytes: usize) -> Self {
         let time = Time::new();
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = quick_folder();
         let options = FileOptions { cache_bytes, clock: time.clock() };
         let file = Some(open(folder.path(), &options));
         let memory = MemoryStore::with_clock(limits(), time.clock());
@@ -299,8 +299,14 @@ impl Pair {
     }
 }
 
+/// `PROPTEST_CASES` asks for more.
+fn config() -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn a_folder_answers_as_memory_does(
