@@ -11,6 +11,7 @@
 //! newer replica wrote and this one does not know therefore survives untouched.
 
 mod agent_state;
+mod agentscope;
 mod entry;
 mod id;
 mod message;
@@ -18,6 +19,7 @@ mod pairing;
 mod views;
 
 pub use agent_state::{AgentState, Meta, SCHEMA_VERSION, StateError, TraceContext};
+pub use agentscope::{from_agentscope, repairs as agentscope_repairs, to_agentscope};
 pub use entry::Entry;
 pub use id::{CallId, Id, IdError, MAX_ID_BYTES, Slot};
 pub(crate) use message::fresh_id as fresh_message_id;

@@ -73,6 +73,32 @@ async fn a_write_cut_off_at_any_byte_leaves_the_state_before_it() {
 }
 
 #[tokio::test]
+async fn nothing_is_left_of_a_long_write_behind_a_short_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let slot = slot("alice", "s1");
+    let store = reopen(folder.path());
+    talk(&store, &slot, "c1", "hi").await;
+    let grant = granted(store.begin(&slot, &begin("c2", 7)).await.expect("begin"));
+    let path = slot_files(folder.path()).remove(0);
+    let remains = format!("{{\"at\":1,\"changes\":[{}", "\"long\",".repeat(1000));
+    let leave_remains = || {
+        let mut file = fs::OpenOptions::new().append(true).open(&path).expect("the file");
+        std::io::Write::write_all(&mut file, remains.as_bytes()).expect("written");
+    };
+    leave_remains();
+    store.append(&slot, &append(grant.token, "c2", 0, "one")).await.expect("append");
+    drop(store);
+    leave_remains();
+    let store = reopen(folder.path());
+    let mark = Blob::json(&serde_json::json!({}));
+    assert_eq!(store.interrupt(&slot, &id("c2"), &mark).await, Ok(Interrupted::Marked));
+    drop(store);
+    let grant = taken(reopen(folder.path()).claim(&slot, &claim(9)).await.expect("claim"));
+    assert_eq!((grant.call.steps.len(), grant.call.mark.is_some()), (1, true));
+    assert!(!fs::read_to_string(&path).expect("text").contains("long"));
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_is_an_error_for_everybody_and_is_left_as_it_is() {
     type Damage = fn(&str) -> String;
     let damages: [(&str, Damage); 6] = [

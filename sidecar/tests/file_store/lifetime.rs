@@ -191,6 +191,48 @@ async fn a_file_grows_with_what_is_new_and_shrinks_when_it_is_mostly_old() {
 }
 
 #[tokio::test]
+async fn a_long_call_does_not_make_a_long_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let time = Time::new();
+    let store = open(folder.path(), &on(&time));
+    let slot = slot("alice", "s1");
+    let grant = granted(store.begin(&slot, &begin("c1", 1)).await.expect("begin"));
+    let mut longest = 0;
+    for seq in 0..2000 {
+        let events = vec![event(seq, EventName::Delta)];
+        store.renew(&slot, &Renew { events, ..renew(grant.token, "c1") }).await.expect("renew");
+        longest = longest.max(fs::metadata(&slot_files(folder.path())[0]).expect("a file").len());
+    }
+    assert!(longest > 64 << 10, "{longest} bytes: the log was never long enough to be made shorter");
+    assert!(longest < 72 << 10, "{longest} bytes for events of which 512 bytes are kept");
+    let page = store.events(&slot, &id("c1"), None).await.expect("events");
+    drop(store);
+    let store = open(folder.path(), &on(&time));
+    assert_eq!(store.events(&slot, &id("c1"), None).await.expect("events").events, page.events);
+}
+
+#[tokio::test]
+async fn the_time_a_call_has_run_is_known_to_the_next_process_within_seconds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let time = Time::new();
+    let slot = slot("alice", "s1");
+    let store = open(folder.path(), &on(&time));
+    let grant = granted(store.begin(&slot, &begin("c1", 1)).await.expect("begin"));
+    let path = slot_files(folder.path()).remove(0);
+    let mut writes = BTreeSet::new();
+    for ran in (0..=100_000).step_by(2000) {
+        time.pass(Duration::from_secs(2));
+        store.renew(&slot, &Renew { ran, ..renew(grant.token, "c1") }).await.expect("renew");
+        writes.insert(fs::metadata(&path).expect("a file").len());
+    }
+    assert!((9..=11).contains(&writes.len()), "51 renewals in 102 s, and {} writes", writes.len());
+    drop(store);
+    let store = open(folder.path(), &on(&time));
+    let grant = taken(store.claim(&slot, &claim(2)).await.expect("claim"));
+    assert!((90_000..=100_000).contains(&grant.call.ran), "{} ms are remembered of 100 000", grant.call.ran);
+}
+
+#[tokio::test]
 async fn cleared_is_gone_from_the_disk() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = open(folder.path(), &FileOptions::default());
