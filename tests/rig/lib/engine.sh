@@ -5,16 +5,20 @@
 # shellcheck source=dockerd.sh
 . "$RIG/lib/dockerd.sh"
 
-# engine: decides once for each cluster; sets MODE and the environment of every docker, kind and kubectl after it.
+# engine: finds out which, unless an earlier run has decided; sets MODE and the environment of every docker, kind and kubectl after it.
 engine() {
-  MODE=${HOLDFAST_CLUSTER_MODE:-$(cat "$RUN/mode" 2>/dev/null || engine_probe)}
+  local decided forced=${HOLDFAST_CLUSTER_MODE:-}
+  decided=$(cat "$RUN/mode" 2>/dev/null || true)
+  if [ -n "$decided" ] && [ -n "$forced" ] && [ "$decided" != "$forced" ]; then
+    die "the cluster was made with mode $decided, HOLDFAST_CLUSTER_MODE is $forced; 'tests/rig/cluster down' first"
+  fi
+  MODE=${decided:-${forced:-$(engine_probe)}}
   case $MODE in
     registry) ;;
     offline) export DOCKER_HOST=$DOCKERD_SOCKET PATH=$DOCKER_ROOT/cli:$PATH ;;
     *) die "HOLDFAST_CLUSTER_MODE is '$MODE'; it can be registry or offline" ;;
   esac
   export KUBECONFIG=$RUN/kubeconfig
-  echo "$MODE" >"$RUN/mode"
 }
 
 engine_probe() {
@@ -25,11 +29,11 @@ registry_reachable() {
   docker image inspect "$KIND_NODE_IMAGE" >/dev/null 2>&1 || timeout 20 docker manifest inspect "$KIND_NODE_IMAGE" >/dev/null 2>&1
 }
 
-# engine_up: makes sure that the engine answers.
+# engine_up: makes sure that the engine answers, and holds on to the decision until `down`.
 engine_up() {
-  if [ "$MODE" = offline ]; then
-    dockerd_up
-  else
+  if [ "$MODE" = registry ]; then
     timeout 10 docker info >/dev/null 2>&1 || die "the Docker engine of this machine does not answer"
   fi
+  echo "$MODE" >"$RUN/mode"
+  if [ "$MODE" = offline ]; then dockerd_up; fi
 }
