@@ -3,6 +3,7 @@
 //! Folders, in the order a call passes them; an arrow never points back:
 //!
 //! ```text
+//! cli: a manifest becomes a config, a config an agent, and serve runs it until it is told to stop
 //! api ──▶ session ──▶ engine            the next action, from the transcript alone
 //!                ├──▶ store             where conversations live
 //!                ├──▶ model             who answers
@@ -10,6 +11,10 @@
 //!                         all stand on  state; model and tools reach out by outbound, with secrets
 //! ```
 
+pub mod api;
+pub mod assemble;
+pub mod cli;
+pub mod config;
 pub mod engine;
 #[cfg(feature = "failpoints")]
 pub mod failpoints;
@@ -17,7 +22,9 @@ pub mod model;
 pub mod mutants;
 pub mod outbound;
 pub mod secrets;
+pub mod serve;
 pub mod session;
 pub mod state;
 pub mod store;
+pub mod telemetry;
 pub mod tools;

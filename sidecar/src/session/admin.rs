@@ -1,5 +1,6 @@
 //! Everything about a session but running a call: its state, its end, its copies.
 
+use super::document::StateDocument;
 use super::end::Mark;
 use super::error::CallError;
 use super::history::read_loaded;
@@ -31,6 +32,14 @@ impl Sessions {
         match self.shared.store.status(slot, call).await? {
             CallStatus::Live(live) => Ok(reply::CallView::live(&live)),
             CallStatus::Done(reply) => reply::CallView::done(call, &reply).map_err(CallError::from),
+            CallStatus::Expired | CallStatus::Deleted | CallStatus::Unknown => Err(CallError::UnknownCall),
+        }
+    }
+
+    /// Whether there is such a call to follow.
+    pub async fn knows(&self, slot: &Slot, call: &CallId) -> Result<(), CallError> {
+        match self.shared.store.status(slot, call).await? {
+            CallStatus::Live(_) | CallStatus::Done(_) => Ok(()),
             CallStatus::Expired | CallStatus::Deleted | CallStatus::Unknown => Err(CallError::UnknownCall),
         }
     }
@@ -72,6 +81,16 @@ impl Sessions {
         state.context =
             entries.iter().filter_map(|entry| entry.message().ok()).map(|m| Message::clone(m)).collect();
         Ok(Some(state))
+    }
+
+    /// The state as clients see it, its messages as they are stored.
+    pub async fn document(
+        &self,
+        slot: &Slot,
+        last: Option<usize>,
+    ) -> Result<Option<StateDocument>, StoreError> {
+        let Some(loaded) = self.shared.store.load(slot, last).await? else { return Ok(None) };
+        StateDocument::new(slot, loaded).map(Some)
     }
 
     pub async fn put_state(

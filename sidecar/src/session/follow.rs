@@ -15,8 +15,8 @@ use crate::store::{CallStatus, EventId, LiveCall, LoggedEvent, Reply, StoreError
 #[derive(Debug)]
 pub enum News {
     Events(Vec<LoggedEvent>),
-    /// What followed the last event seen is no longer in the log.
-    Gap,
+    /// What followed the last event seen is no longer in the log; what is left of it.
+    Gap(Vec<LoggedEvent>),
     Ended(Arc<Reply>),
     /// Nobody on this replica can say how it ends: it goes on elsewhere, and must be asked for there.
     LetGo,
@@ -34,6 +34,8 @@ pub struct Follower {
     /// This replica gave the call back under this fence; it relays whoever takes it.
     relay: Option<Relay>,
     failing_since: Option<Instant>,
+    /// It is no use to wait here any longer: one last look, and no more.
+    leaving: bool,
 }
 
 struct Relay {
@@ -60,6 +62,7 @@ impl Follower {
             caught_up: false,
             relay: None,
             failing_since: None,
+            leaving: false,
         }
     }
 
@@ -105,7 +108,7 @@ impl Follower {
                     None => {
                         tokio::select! {
                             _ = published.changed() => continue,
-                            () = self.shared.phase.end() => return Ok(News::LetGo),
+                            () = self.shared.phase.end() => {}
                         }
                     }
                 }
@@ -114,9 +117,11 @@ impl Follower {
             if let Some(news) = self.look(events).await? {
                 return Ok(news);
             }
-            if !self.wait_for_a_change(&mut published).await {
+            if self.leaving {
                 return Ok(News::LetGo);
             }
+            // What was stored just before is still told: the loop looks once more.
+            self.leaving = !self.wait_for_a_change(&mut published).await;
         }
     }
 
@@ -136,7 +141,7 @@ impl Follower {
                     self.failing_since = None;
                     if page.gap {
                         self.last = page.events.last().map(|event| event.id).or(self.last);
-                        return Ok(Some(News::Gap));
+                        return Ok(Some(News::Gap(page.events)));
                     }
                     if let Some(last) = page.events.last() {
                         self.last = Some(last.id);
@@ -208,8 +213,10 @@ impl Follower {
             () = sleep_until(until) => {
                 // Nothing was announced: see for ourselves whether the slot is free. Whoever finds it free runs it.
                 if self.shared.phase.accepting() && self.desk.feed(&self.call).is_none() {
-                    // An error here is met again, and told, by the next look.
-                    let _ = self.shared.take_over(&self.slot).await;
+                    // Not in this future, which a client may drop: a lease that was granted must find its run. An
+                    // error is met again, and told, by the next look.
+                    let (shared, slot) = (Arc::clone(&self.shared), self.slot.clone());
+                    let _ = self.shared.errands.spawn(async move { shared.take_over(&slot).await }).await;
                 }
             }
         }

@@ -11,8 +11,10 @@
 //! crash at any line: journal, then act.
 
 mod admin;
+mod admit;
 mod board;
 mod call;
+mod document;
 mod end;
 mod error;
 mod events;
@@ -31,12 +33,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 pub use admin::StateChangeError;
+pub use document::StateDocument;
 pub use end::{CallFailure, CallUsage};
 pub use error::CallError;
 pub use events::with_message;
@@ -50,8 +52,8 @@ use history::HistoryCache;
 use phase::Phase;
 
 use crate::model::{CallContext, Model};
-use crate::state::{CallId, Entry, Message, Slot};
-use crate::store::{Begin, Begun, Blob, EventId, Reply, Retried, Retry, Store};
+use crate::state::{CallId, Message, Slot};
+use crate::store::{EventId, Reply, Store, StoreError};
 use crate::tools::Tools;
 
 /// The sessions of one agent, as one replica serves them. Cheap to clone.
@@ -133,61 +135,10 @@ impl Sessions {
         }
     }
 
+    /// Admits a call. Dropping this future loses the answer, never the call.
     pub async fn call(&self, slot: &Slot, request: CallRequest) -> Result<Admitted, CallError> {
-        let shared = &self.shared;
-        if !shared.phase.accepting() {
-            return Err(CallError::Draining { admitted: false });
-        }
-        if !shared.has_room() {
-            return Err(CallError::Overloaded);
-        }
-        let desk = shared.board.desk(slot);
-        let cached = shared.cache.take(slot);
-        let begin = Begin {
-            digest: digest(&request.messages),
-            input: request.messages.into_iter().map(stamped).collect(),
-            context: context_bytes(&request.context),
-            revision: shared.settings.revision.clone(),
-            stream: request.stream,
-            on_busy: shared.settings.on_busy,
-            queued: events::about(&request.call),
-            claim: shared.claim_request(cached.as_ref()),
-            call: request.call,
-        };
-        let sent = Instant::now();
-        let begun = match shared.store.begin(slot, &begin).await {
-            // The same request, with the same nonce: if the first was carried out, this only asks for its answer.
-            Err(error) if error.may_have_happened() => {
-                let again = shared.store.begin(slot, &begin).await;
-                again.map_err(CallError::store(&begin.call, None))?
-            }
-            begun => begun.map_err(CallError::store(&begin.call, Some(false)))?,
-        };
-        let call = begin.call;
-        match begun {
-            Begun::Granted(grant) => {
-                let follower = Follower::new(shared, slot, &call, desk.clone(), None);
-                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent);
-                launched.map_err(CallError::store(&call, Some(true)))?;
-                Ok(Admitted::Live(follower))
-            }
-            other => {
-                if let Some(cached) = cached {
-                    shared.cache.put(slot, cached);
-                }
-                match other {
-                    Begun::Granted(_) | Begun::Waiting { .. } => {
-                        Ok(Admitted::Live(Follower::new(shared, slot, &call, desk, None)))
-                    }
-                    Begun::Done(reply) => Ok(Admitted::Done(Arc::new(reply))),
-                    Begun::Expired => Err(CallError::ReplyExpired),
-                    Begun::Conflict => Err(CallError::Conflict),
-                    Begun::Deleted => Err(CallError::SessionDeleted),
-                    Begun::Full => Err(CallError::QueueFull),
-                    Begun::SessionBusy => Err(CallError::SessionBusy),
-                }
-            }
-        }
+        let (shared, slot, call) = (Arc::clone(&self.shared), slot.clone(), request.call.clone());
+        self.see_through(&call, async move { shared.admit(&slot, request).await }).await
     }
 
     /// Goes on with the session's last call, if it failed.
@@ -198,39 +149,20 @@ impl Sessions {
         context: &CallContext,
         stream: bool,
     ) -> Result<Admitted, CallError> {
-        let shared = &self.shared;
-        if !shared.phase.accepting() {
-            return Err(CallError::Draining { admitted: false });
-        }
-        let seen = match shared.store.status(slot, call).await? {
-            crate::store::CallStatus::Done(reply) => reply.retry,
-            _ => 0,
-        };
-        let desk = shared.board.desk(slot);
-        let cached = shared.cache.take(slot);
-        let retry = Retry {
-            call: call.clone(),
-            seen,
-            context: context_bytes(context),
-            revision: shared.settings.revision.clone(),
-            stream,
-            queued: events::about(call),
-            claim: shared.claim_request(cached.as_ref()),
-        };
-        let sent = Instant::now();
-        match shared.store.retry(slot, &retry).await.map_err(CallError::store(call, None))? {
-            Retried::Granted(grant) => {
-                let follower = Follower::new(shared, slot, call, desk.clone(), None);
-                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent);
-                launched.map_err(CallError::store(call, Some(true)))?;
-                Ok(Admitted::Live(follower))
-            }
-            Retried::Waiting { .. } => Ok(Admitted::Live(Follower::new(shared, slot, call, desk, None))),
-            Retried::Done(reply) => Ok(Admitted::Done(Arc::new(reply))),
-            Retried::NotRetryable => Err(CallError::NotRetryable),
-            Retried::SessionBusy => Err(CallError::SessionBusy),
-            Retried::Unknown => Err(CallError::UnknownCall),
-        }
+        let (shared, slot, context) = (Arc::clone(&self.shared), slot.clone(), context.clone());
+        let again = call.clone();
+        self.see_through(call, async move { shared.retry(&slot, &again, &context, stream).await }).await
+    }
+
+    /// Runs to its end whoever stops waiting for it: a lease that was granted must find its run.
+    async fn see_through(
+        &self,
+        call: &CallId,
+        work: impl Future<Output = Result<Admitted, CallError>> + Send + 'static,
+    ) -> Result<Admitted, CallError> {
+        let lost = |_| StoreError::Unanswered("the request was dropped".into());
+        let done = self.shared.errands.spawn(work).await.map_err(lost);
+        done.map_err(CallError::store(call, None))?
     }
 
     /// Joins a call that was admitted before, on any replica.
@@ -293,26 +225,4 @@ impl Shared {
     fn has_room(&self) -> bool {
         self.phase.accepting() && self.running.load(Ordering::Relaxed) < self.settings.max_running_calls
     }
-}
-
-/// Of what was said, not of how it is to be answered: ids and times that a server adds are left out.
-fn digest(messages: &[Message]) -> String {
-    let mut hash = Sha256::new();
-    for message in messages {
-        let said = serde_json::json!([message.role, message.content, message.name, message.extra]);
-        let said = said.to_string();
-        hash.update((said.len() as u64).to_be_bytes());
-        hash.update(said);
-    }
-    use base64::Engine;
-    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(hash.finalize())
-}
-
-fn stamped(mut message: Message) -> Blob {
-    message.timestamp.get_or_insert_with(events::timestamp);
-    Entry::new(message).raw().clone().into()
-}
-
-fn context_bytes(context: &CallContext) -> Blob {
-    if *context == CallContext::default() { Blob::empty() } else { Blob::json(context) }
 }

@@ -1,0 +1,246 @@
+//! Everything about a session but its calls: its state, its interruption, its end, its copies, its siblings.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::App;
+use super::address::{Address, UserAddress, encode};
+use super::body;
+use super::problem::Problem;
+use crate::session::{StateChangeError, StateDocument};
+use crate::state::{AgentState, CallId, Id, SCHEMA_VERSION, Share, Slot};
+use crate::store::{Condition, SessionRow};
+
+/// Sessions in one page of a list, if the client does not say, and at most.
+const PAGE: usize = 50;
+const MAX_PAGE: usize = 1000;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct InterruptBody {
+    call_id: Option<String>,
+    message: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InterruptedCall {
+    call_id: CallId,
+}
+
+pub async fn interrupt(
+    State(app): State<App>,
+    Address(slot): Address,
+    request: Request,
+) -> Result<(StatusCode, Json<InterruptedCall>), Problem> {
+    let (parts, body) = request.into_parts();
+    let asked: InterruptBody = body::json_or_default(&parts, body, body::MAX_SMALL_BYTES).await?;
+    let call = asked.call_id.map(|id| Id::new("call", id)).transpose()?;
+    let call_id = app.sessions().interrupt(&slot, call, asked.message).await?;
+    Ok((StatusCode::ACCEPTED, Json(InterruptedCall { call_id })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateQuery {
+    last: Option<usize>,
+}
+
+pub async fn state(
+    State(app): State<App>,
+    Address(slot): Address,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let StateQuery { last } = query(&uri)?;
+    let document = app.sessions().document(&slot, last).await?.ok_or_else(Problem::no_session)?;
+    if headers.get(IF_NONE_MATCH).is_some_and(|known| *known == etag(document.version)) {
+        return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag(document.version))]).into_response());
+    }
+    Ok(state_response(StatusCode::OK, document))
+}
+
+pub async fn put_state(
+    State(app): State<App>,
+    Address(slot): Address,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let condition = condition(&parts.headers)?;
+    let mut state: AgentState = body::json(&parts, body, body::MAX_STATE_BYTES).await?;
+    if state.meta.schema_version > SCHEMA_VERSION + 1 {
+        let detail =
+            format!("schemaVersion is newer than {}; upgrade this replica first", SCHEMA_VERSION + 1);
+        return Err(Problem::unprocessable(detail));
+    }
+    state.version = app.sessions().put_state(&slot, &state, condition).await?;
+    state.revision.clone_from(&app.sessions().settings().revision);
+    state.shutdown_interrupted = false;
+    Ok(state_response(StatusCode::OK, StateDocument::from(&state)))
+}
+
+pub async fn delete(State(app): State<App>, Address(slot): Address) -> Result<StatusCode, Problem> {
+    app.sessions().delete(&slot).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub async fn clear(State(app): State<App>, Address(slot): Address) -> Result<Response, Problem> {
+    let fresh = app.sessions().clear(&slot).await?;
+    Ok(state_response(StatusCode::OK, StateDocument::from(&fresh)))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ForkBody {
+    session: String,
+    #[serde(default = "yes")]
+    share_history: bool,
+    #[serde(default = "yes")]
+    share_state: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+pub async fn fork(
+    State(app): State<App>,
+    Address(slot): Address,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let asked: ForkBody = body::json(&parts, body, body::MAX_SMALL_BYTES).await?;
+    let into = Slot { user: slot.user.clone(), session: Id::new("session", asked.session)? };
+    let share = Share { history: asked.share_history, state: asked.share_state };
+    let fork = app.sessions().fork(&slot, &into, share).await.map_err(|error| match error {
+        StateChangeError::Mismatch { .. } | StateChangeError::SessionBusy => Problem::new(
+            StatusCode::CONFLICT,
+            "session-exists",
+            "The session exists",
+            "a fork never replaces a session; name one that does not exist",
+        ),
+        error => error.into(),
+    })?;
+    let mut response = state_response(StatusCode::CREATED, StateDocument::from(&fork));
+    if let Ok(location) = HeaderValue::try_from(state_path(&into)) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    Ok(response)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct SessionList {
+    sessions: Vec<SessionSummary>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionSummary {
+    session: Id,
+    updated_at: Timestamp,
+    version: u64,
+}
+
+pub async fn list(
+    State(app): State<App>,
+    UserAddress(user): UserAddress,
+    uri: Uri,
+) -> Result<Json<SessionList>, Problem> {
+    let ListQuery { limit, cursor } = query(&uri)?;
+    let limit = match limit {
+        Some(0) => return Err(Problem::bad_request("bad-query", "limit is 0; ask for at least one session")),
+        Some(limit) => limit.min(MAX_PAGE),
+        None => PAGE,
+    };
+    if cursor.as_deref().is_some_and(|cursor| SessionRow::from_cursor(cursor).is_none()) {
+        return Err(Problem::bad_request("bad-query", "cursor is not one that a list's next has given"));
+    }
+    let page = app.sessions().sessions(&user, limit, cursor.as_deref()).await?;
+    let sessions = page.sessions.into_iter().map(SessionSummary::from).collect();
+    Ok(Json(SessionList { sessions, next: page.next }))
+}
+
+impl From<SessionRow> for SessionSummary {
+    fn from(row: SessionRow) -> Self {
+        let millis = i64::try_from(row.updated).unwrap_or(i64::MAX);
+        let updated_at = Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX);
+        Self { session: row.session, updated_at, version: row.version }
+    }
+}
+
+fn query<T: serde::de::DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    Query::try_from_uri(uri)
+        .map(|Query(query)| query)
+        .map_err(|error| Problem::bad_request("bad-query", error.body_text()))
+}
+
+fn etag(version: u64) -> HeaderValue {
+    let mut quoted = String::with_capacity(22);
+    // Writing to a string cannot fail, and digits in quotes are a header value.
+    let _ = std::fmt::Write::write_fmt(&mut quoted, format_args!("\"{version}\""));
+    HeaderValue::try_from(quoted).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+fn state_response(status: StatusCode, document: StateDocument) -> Response {
+    let headers =
+        [(CONTENT_TYPE, HeaderValue::from_static("application/json")), (ETAG, etag(document.version))];
+    (status, headers, Body::from(document.json)).into_response()
+}
+
+fn state_path(slot: &Slot) -> String {
+    let session = encode(slot.session.as_str());
+    match &slot.user {
+        Some(user) => format!("/v1/users/{}/sessions/{session}/state", encode(user.as_str())),
+        None => format!("/v1/sessions/{session}/state"),
+    }
+}
+
+/// What must be true of the session before its state is replaced: a PUT that does not say is refused.
+fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
+    match (one(headers, &IF_MATCH)?, one(headers, &IF_NONE_MATCH)?) {
+        (Some("*"), None) => Ok(Condition::Exists),
+        (None, Some("*")) => Ok(Condition::Absent),
+        (Some(version), None) => match version.trim_matches('"').parse() {
+            Ok(version) => Ok(Condition::Version(version)),
+            Err(_) => Err(Problem::new(
+                StatusCode::PRECONDITION_FAILED,
+                "version-mismatch",
+                "The session changed",
+                "if-match is not a version this session ever had; give back the ETag of a GET",
+            )),
+        },
+        (None, None) => Err(Problem::new(
+            StatusCode::PRECONDITION_REQUIRED,
+            "condition-required",
+            "Say what you replace",
+            "send if-match with the ETag you have read (or *), or if-none-match: * to create the session",
+        )),
+        _ => Err(Problem::bad_request(
+            "bad-condition",
+            "send either if-match, or if-none-match: *, and not both",
+        )),
+    }
+}
+
+fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match value.to_str() {
+        Ok(value) if values.next().is_none() => Ok(Some(value.trim())),
+        _ => Err(Problem::bad_request("bad-condition", format!("send one {name}, with one version"))),
+    }
+}

@@ -1,0 +1,112 @@
+//! `run`: a manifest, served.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use holdfast_crds::Agent;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::Failure;
+use crate::assemble::{Assembled, assemble};
+use crate::config::{self, Config};
+use crate::secrets::Secrets;
+use crate::serve::{self, Listeners, Service, Stop};
+use crate::telemetry::{self, LogFormat};
+
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// The Agent manifest.
+    manifest: PathBuf,
+    /// Where clients call.
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Where the platform asks: /livez, /readyz, /metrics, /drain.
+    #[arg(long, env = "HOLDFAST_ADMIN_LISTEN", default_value = "127.0.0.1:9090")]
+    admin_listen: SocketAddr,
+    /// A name for this process, for people. Default: the host's.
+    #[arg(long, env = "HOLDFAST_REPLICA")]
+    replica: Option<String>,
+    #[arg(long, env = "HOLDFAST_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
+    log_format: LogFormat,
+}
+
+pub fn run(arguments: RunArguments) -> Result<(), Failure> {
+    let agent =
+        config::read_manifest(&arguments.manifest).map_err(|error| Failure::Wrong(error.to_string()))?;
+    telemetry::start(arguments.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Failed(format!("no threads can be started: {error}")))?;
+    let served = runtime.block_on(serve(&agent, arguments));
+    // Whatever still hangs on a peer that does not answer has had its time.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(agent: &Agent, arguments: RunArguments) -> Result<(), Failure> {
+    let replica = arguments.replica.or_else(host_name).unwrap_or_else(|| "local".to_owned());
+    let config = Config::new(agent, &replica);
+    let failed = |error: crate::assemble::AssembleError| Failure::Failed(error.to_string());
+    let Assembled { sessions, auth, store } =
+        assemble(agent, &config, &Secrets::from_env()).await.map_err(failed)?;
+    let listeners =
+        Listeners { clients: bind(arguments.listen).await?, platform: bind(arguments.admin_listen).await? };
+    let stops =
+        listen_for_signals().map_err(|error| Failure::Failed(format!("no signals can be heard: {error}")))?;
+
+    let address = listeners.clients.local_addr().unwrap_or(arguments.listen);
+    let settings = &config.settings;
+    tracing::info!(agent = config::name(agent), %address, replica, revision = settings.revision, "serving");
+    if !arguments.log_format.is_json() {
+        greet(agent, address);
+    }
+    serve::run(Service { sessions, auth, store, times: config.stop }, listeners, stops).await;
+    Ok(())
+}
+
+fn host_name() -> Option<String> {
+    let named = std::env::var("HOSTNAME").ok().or_else(|| std::fs::read_to_string("/etc/hostname").ok());
+    named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::Failed(format!(
+            "cannot listen on {address}: {error}; stop what listens there, or choose another with --listen and --admin-listen"
+        ))
+    })
+}
+
+fn listen_for_signals() -> std::io::Result<mpsc::Receiver<Stop>> {
+    let (stops, heard) = mpsc::channel(4);
+    for (kind, stop) in
+        [(SignalKind::terminate(), Stop::Terminate), (SignalKind::interrupt(), Stop::Interrupt)]
+    {
+        let (mut signals, stops): (Signal, _) = (signal(kind)?, stops.clone());
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                if stops.send(stop).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(heard)
+}
+
+/// For whoever sits before the terminal: what to type next.
+fn greet(agent: &Agent, address: SocketAddr) {
+    let token = match agent.spec.auth.kind {
+        holdfast_crds::AuthType::None => "",
+        holdfast_crds::AuthType::Token => " -H \"authorization: Bearer $TOKEN\"",
+    };
+    println!("{} listens on http://{address}", config::name(agent));
+    println!("Say something to it:");
+    println!(
+        "  curl -s http://{address}/v1/calls{token} -H 'content-type: application/json' -d '{{\"input\":\"hello\"}}'"
+    );
+    println!("or talk to it in another terminal: holdfast-sidecar chat --url http://{address}");
+    println!("Ctrl-C stops it; the conversation goes on when it is started again.");
+}

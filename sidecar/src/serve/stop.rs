@@ -1,0 +1,95 @@
+//! The drain, step by step. Each step has a deadline, and a second request to stop ends it.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::open::OpenRequests;
+use crate::config::StopTimes;
+use crate::session::Sessions;
+
+/// No request open for this long means that nobody is left: a client that was just sending one is still heard.
+const QUIET: Duration = Duration::from_millis(200);
+/// How long clients that were let go have to hear so.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// How long connections have to close.
+pub const CLOSE: Duration = Duration::from_secs(1);
+
+/// Why a replica stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// SIGTERM: another replica may take over; clients are kept until they have their answers.
+    Terminate,
+    /// Ctrl-C: somebody waits at the keyboard. Calls are given back at once.
+    Interrupt,
+}
+
+pub struct Drain<'a> {
+    pub sessions: &'a Sessions,
+    pub open: &'a OpenRequests,
+    pub times: StopTimes,
+}
+
+/// How a step of the drain came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Done,
+    TimeUp,
+    Hurried,
+}
+
+impl Drain<'_> {
+    /// Returns when nothing runs here and nobody waits, or when its time is over.
+    pub async fn run(&self, how: Stop, stops: &mut mpsc::Receiver<Stop>) {
+        let started = Instant::now();
+        let StopTimes { drain, tools, save, relay } = self.times;
+        tracing::info!(?how, running = self.sessions.running(), open = self.open.count(), "draining");
+        self.open.start_draining();
+
+        if how == Stop::Terminate {
+            let over = before(started + drain, stops, self.nobody_left()).await;
+            tracing::info!(?over, running = self.sessions.running(), "nothing new starts from now on");
+        }
+
+        // Tools end, calls are given back. Past its time it goes on instead of relaying: what is unsaved comes first.
+        let saving = started + drain + tools + save;
+        let given_back = self.sessions.stop();
+        tokio::pin!(given_back);
+        let over = before(saving, stops, given_back.as_mut()).await;
+        let last = started + self.times.in_all();
+        let over = match over {
+            Over::TimeUp => {
+                tracing::warn!(running = self.sessions.running(), "calls are not saved yet; still trying");
+                before(last, stops, given_back.as_mut()).await
+            }
+            over => over,
+        };
+        tracing::info!(?over, running = self.sessions.running(), "calls were given back");
+
+        if how == Stop::Terminate && over == Over::Done && !relay.is_zero() {
+            let over = before(last, stops, self.open.quiet(QUIET)).await;
+            tracing::info!(?over, open = self.open.count(), "relaying is over");
+        }
+        self.sessions.let_go();
+        let over = before(Instant::now() + GOODBYE, stops, self.open.quiet(Duration::ZERO)).await;
+        tracing::info!(?over, open = self.open.count(), took = ?started.elapsed(), "drained");
+    }
+
+    async fn nobody_left(&self) {
+        loop {
+            self.open.quiet(QUIET).await;
+            if self.sessions.running() == 0 {
+                return;
+            }
+            sleep(QUIET / 10).await;
+        }
+    }
+}
+
+async fn before(deadline: Instant, stops: &mut mpsc::Receiver<Stop>, step: impl Future<Output = ()>) -> Over {
+    tokio::select! {
+        done = timeout_at(deadline, step) => if done.is_ok() { Over::Done } else { Over::TimeUp },
+        Some(_) = stops.recv() => Over::Hurried,
+    }
+}

@@ -1,0 +1,147 @@
+//! Taking a call in: into the store, and into a run where the lease is free.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::error::CallError;
+use super::{Admitted, CallRequest, Follower, Shared, events};
+use crate::model::CallContext;
+use crate::state::{CallId, Entry, Message, Slot};
+use crate::store::{Begin, Begun, Blob, CallStatus, Retried, Retry};
+
+impl Shared {
+    pub async fn admit(self: &Arc<Self>, slot: &Slot, request: CallRequest) -> Result<Admitted, CallError> {
+        let shared = self;
+        if !shared.phase.accepting() {
+            return Err(shared.refusal(slot, &request.call).await);
+        }
+        if !shared.has_room() {
+            return Err(CallError::Overloaded);
+        }
+        let desk = shared.board.desk(slot);
+        let cached = shared.cache.take(slot);
+        let begin = Begin {
+            digest: digest(&request.messages),
+            input: request.messages.into_iter().map(stamped).collect(),
+            context: context_bytes(&request.context),
+            revision: shared.settings.revision.clone(),
+            stream: request.stream,
+            on_busy: shared.settings.on_busy,
+            queued: events::about(&request.call),
+            claim: shared.claim_request(cached.as_ref()),
+            call: request.call,
+        };
+        let sent = Instant::now();
+        let begun = match shared.store.begin(slot, &begin).await {
+            // The same request, with the same nonce: if the first was carried out, this only asks for its answer.
+            Err(error) if error.may_have_happened() => {
+                let again = shared.store.begin(slot, &begin).await;
+                again.map_err(CallError::store(&begin.call, None))?
+            }
+            begun => begun.map_err(CallError::store(&begin.call, Some(false)))?,
+        };
+        let call = begin.call;
+        match begun {
+            Begun::Granted(grant) => {
+                let follower = Follower::new(shared, slot, &call, desk.clone(), None);
+                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent);
+                launched.map_err(CallError::store(&call, Some(true)))?;
+                Ok(Admitted::Live(follower))
+            }
+            other => {
+                if let Some(cached) = cached {
+                    shared.cache.put(slot, cached);
+                }
+                match other {
+                    Begun::Granted(_) | Begun::Waiting { .. } => {
+                        Ok(Admitted::Live(Follower::new(shared, slot, &call, desk, None)))
+                    }
+                    Begun::Done(reply) => Ok(Admitted::Done(Arc::new(reply))),
+                    Begun::Expired => Err(CallError::ReplyExpired),
+                    Begun::Conflict => Err(CallError::Conflict),
+                    Begun::Deleted => Err(CallError::SessionDeleted),
+                    Begun::Full => Err(CallError::QueueFull),
+                    Begun::SessionBusy => Err(CallError::SessionBusy),
+                }
+            }
+        }
+    }
+
+    /// Goes on with the session's last call, if it failed.
+    pub async fn retry(
+        self: &Arc<Self>,
+        slot: &Slot,
+        call: &CallId,
+        context: &CallContext,
+        stream: bool,
+    ) -> Result<Admitted, CallError> {
+        let shared = self;
+        if !shared.phase.accepting() {
+            return Err(shared.refusal(slot, call).await);
+        }
+        let seen = match shared.store.status(slot, call).await? {
+            CallStatus::Done(reply) => reply.retry,
+            _ => 0,
+        };
+        let desk = shared.board.desk(slot);
+        let cached = shared.cache.take(slot);
+        let retry = Retry {
+            call: call.clone(),
+            seen,
+            context: context_bytes(context),
+            revision: shared.settings.revision.clone(),
+            stream,
+            queued: events::about(call),
+            claim: shared.claim_request(cached.as_ref()),
+        };
+        let sent = Instant::now();
+        match shared.store.retry(slot, &retry).await.map_err(CallError::store(call, None))? {
+            Retried::Granted(grant) => {
+                let follower = Follower::new(shared, slot, call, desk.clone(), None);
+                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent);
+                launched.map_err(CallError::store(call, Some(true)))?;
+                Ok(Admitted::Live(follower))
+            }
+            Retried::Waiting { .. } => Ok(Admitted::Live(Follower::new(shared, slot, call, desk, None))),
+            Retried::Done(reply) => Ok(Admitted::Done(Arc::new(reply))),
+            Retried::NotRetryable => Err(CallError::NotRetryable),
+            Retried::SessionBusy => Err(CallError::SessionBusy),
+            Retried::Unknown => Err(CallError::UnknownCall),
+        }
+    }
+
+    /// What a replica that is about to stop says to a call: whether it was taken before, by anybody.
+    async fn refusal(&self, slot: &Slot, call: &CallId) -> CallError {
+        match self.store.status(slot, call).await {
+            Ok(CallStatus::Unknown) => CallError::Draining { admitted: false },
+            Ok(CallStatus::Live(_) | CallStatus::Done(_)) => CallError::Draining { admitted: true },
+            Ok(CallStatus::Expired) => CallError::ReplyExpired,
+            Ok(CallStatus::Deleted) => CallError::SessionDeleted,
+            Err(error) => CallError::store(call, None)(error),
+        }
+    }
+}
+
+/// Of what was said, not of how it is to be answered: ids and times that a server adds are left out.
+fn digest(messages: &[Message]) -> String {
+    let mut hash = Sha256::new();
+    for message in messages {
+        let said = serde_json::json!([message.role, message.content, message.name, message.extra]);
+        let said = said.to_string();
+        hash.update((said.len() as u64).to_be_bytes());
+        hash.update(said);
+    }
+    use base64::Engine;
+    base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(hash.finalize())
+}
+
+fn stamped(mut message: Message) -> Blob {
+    message.timestamp.get_or_insert_with(events::timestamp);
+    Entry::new(message).raw().clone().into()
+}
+
+fn context_bytes(context: &CallContext) -> Blob {
+    if *context == CallContext::default() { Blob::empty() } else { Blob::json(context) }
+}

@@ -1,0 +1,37 @@
+//! What the process says about itself: logs.
+
+use clap::ValueEnum;
+use tracing_subscriber::EnvFilter;
+
+/// What is logged where the environment says nothing.
+const DEFAULT_FILTER: &str = "info";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// JSON in a pod, text elsewhere.
+    Auto,
+    Json,
+    Pretty,
+}
+
+impl LogFormat {
+    pub fn is_json(self) -> bool {
+        match self {
+            Self::Json => true,
+            Self::Pretty => false,
+            Self::Auto => std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
+        }
+    }
+}
+
+/// Logs go to standard error; `HOLDFAST_LOG` or `RUST_LOG` says which.
+pub fn start(format: LogFormat) {
+    let filter = std::env::var("HOLDFAST_LOG").or_else(|_| std::env::var("RUST_LOG"));
+    let filter = EnvFilter::builder().parse_lossy(filter.as_deref().unwrap_or(DEFAULT_FILTER));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if format.is_json() {
+        logs.json().flatten_event(true).init();
+    } else {
+        logs.with_target(false).init();
+    }
+}
