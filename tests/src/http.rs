@@ -1,0 +1,152 @@
+//! A client that is nobody special: plain HTTP, JSON bodies, server-sent events.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::{Method, Request};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+
+#[derive(Clone)]
+pub struct Http(Client<HttpConnector, Full<Bytes>>);
+
+impl Default for Http {
+    fn default() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(Duration::from_secs(2)));
+        connector.set_nodelay(true);
+        Self(Client::builder(TokioExecutor::new()).build(connector))
+    }
+}
+
+#[derive(Debug)]
+pub struct Answer {
+    pub status: u16,
+    pub body: Value,
+}
+
+/// One event of a stream.
+#[derive(Debug, Clone)]
+pub struct Event {
+    pub id: String,
+    pub name: String,
+    pub data: Value,
+}
+
+impl Http {
+    pub async fn get(&self, url: &str) -> Result<Answer> {
+        self.send(Method::GET, url, None, &[]).await
+    }
+
+    pub async fn post(&self, url: &str, body: &Value) -> Result<Answer> {
+        self.send(Method::POST, url, Some(body), &[]).await
+    }
+
+    pub async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        body: Option<&Value>,
+        headers: &[(&str, &str)],
+    ) -> Result<Answer> {
+        let response = self.0.request(request(method, url, body, headers)?).await?;
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await?.to_bytes();
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes)
+                .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into()))
+        };
+        Ok(Answer { status, body })
+    }
+
+    /// Opens a stream of events. A refusal is the answer instead.
+    pub async fn events(
+        &self,
+        method: Method,
+        url: &str,
+        body: Option<&Value>,
+        last_event_id: Option<&str>,
+    ) -> Result<std::result::Result<Events, Answer>> {
+        let mut headers = vec![("accept", "text/event-stream")];
+        headers.extend(last_event_id.map(|id| ("last-event-id", id)));
+        let response = self.0.request(request(method, url, body, &headers)?).await?;
+        let status = response.status().as_u16();
+        let kind = response.headers().get("content-type").map(|kind| kind.to_str().unwrap_or("").to_owned());
+        if status == 200 && kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            return Ok(Ok(Events { body: response.into_body(), buffer: Vec::new() }));
+        }
+        let bytes = response.into_body().collect().await?.to_bytes();
+        Ok(Err(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) }))
+    }
+}
+
+fn request(
+    method: Method,
+    url: &str,
+    body: Option<&Value>,
+    headers: &[(&str, &str)],
+) -> Result<Request<Full<Bytes>>> {
+    let mut builder = Request::builder().method(method).uri(url);
+    for (name, value) in headers {
+        builder = builder.header(*name, *value);
+    }
+    if body.is_some() {
+        builder = builder.header("content-type", "application/json");
+    }
+    let bytes = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+    Ok(builder.body(Full::new(bytes))?)
+}
+
+/// A stream being read.
+pub struct Events {
+    body: Incoming,
+    buffer: Vec<u8>,
+}
+
+impl Events {
+    /// The next event; `None` where the stream has ended. An error is a connection that was cut.
+    pub async fn next(&mut self) -> Result<Option<Event>> {
+        loop {
+            if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\n\n") {
+                let block: Vec<u8> = self.buffer.drain(..end + 2).collect();
+                if let Some(event) = parse(&String::from_utf8_lossy(&block))? {
+                    return Ok(Some(event));
+                }
+                continue;
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(frame) => {
+                    if let Ok(data) = frame.context("the stream was cut")?.into_data() {
+                        self.buffer.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `None` for a comment.
+fn parse(block: &str) -> Result<Option<Event>> {
+    let (mut id, mut name, mut data) = (String::new(), String::new(), String::new());
+    for line in block.lines() {
+        match line.split_once(':') {
+            Some(("id", value)) => value.trim_start().clone_into(&mut id),
+            Some(("event", value)) => value.trim_start().clone_into(&mut name),
+            Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
+            _ => {}
+        }
+    }
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let Ok(data) = serde_json::from_str(&data) else { bail!("the data of {name} is not JSON: {data}") };
+    Ok(Some(Event { id, name, data }))
+}

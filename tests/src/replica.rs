@@ -1,0 +1,118 @@
+//! Sidecar processes: started from the built binary, reached over HTTP, ended by signals like any pod's.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::http::Http;
+
+/// A replica, on one machine with nothing else to wait for, is ready well within this.
+const READY: Duration = Duration::from_secs(20);
+
+/// `HOLDFAST_SIDECAR`, or the one built beside this test.
+pub fn program() -> Result<PathBuf> {
+    if let Some(program) = std::env::var_os("HOLDFAST_SIDECAR") {
+        return Ok(program.into());
+    }
+    // target/<profile>/deps/<test> → target/<profile>/holdfast-sidecar
+    let test = std::env::current_exe()?;
+    let built = test.parent().and_then(Path::parent).map(|profile| profile.join("holdfast-sidecar"));
+    let built = built.filter(|program| program.exists());
+    built.context(
+        "holdfast-sidecar is not built; run `cargo build -p holdfast-sidecar` first, as `make test` does",
+    )
+}
+
+pub struct Replica {
+    pub name: String,
+    pub url: String,
+    pub admin: String,
+    log: PathBuf,
+    child: Child,
+}
+
+impl Replica {
+    /// Starts one on free ports and waits until it is ready. Its log goes to `folder`.
+    pub async fn start(folder: &Path, name: &str, manifest: &Path, env: &[(&str, &str)]) -> Result<Self> {
+        let mut replica = Self::spawn(folder, name, manifest, env)?;
+        let started = Instant::now();
+        let http = Http::default();
+        while !http.get(&format!("{}/readyz", replica.admin)).await.is_ok_and(|answer| answer.status == 200) {
+            if let Some(status) = replica.child.try_wait()? {
+                bail!("{name} ended before it was ready ({status}):\n{}", replica.log_tail());
+            }
+            if started.elapsed() > READY {
+                bail!("{name} is not ready within {} s:\n{}", READY.as_secs(), replica.log_tail());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(replica)
+    }
+
+    /// Starts one and does not wait.
+    pub fn spawn(folder: &Path, name: &str, manifest: &Path, env: &[(&str, &str)]) -> Result<Self> {
+        let (port, admin) = (free_port()?, free_port()?);
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log)?;
+        let child = Command::new(program()?)
+            .arg("run")
+            .arg(manifest)
+            .args(["--listen", &format!("127.0.0.1:{port}"), "--admin-listen", &format!("127.0.0.1:{admin}")])
+            .args(["--replica", name, "--log-format", "json"])
+            .envs(env.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .context("holdfast-sidecar does not start")?;
+        let url = format!("http://127.0.0.1:{port}");
+        Ok(Self { name: name.to_owned(), url, admin: format!("http://127.0.0.1:{admin}"), log, child })
+    }
+
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status()?;
+        if !sent.success() {
+            bail!("SIG{name} did not reach {}", self.name);
+        }
+        Ok(())
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self, within: Duration) -> Result<ExitStatus> {
+        let started = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if started.elapsed() > within {
+                bail!("{} did not end within {} s:\n{}", self.name, within.as_secs(), self.log_tail());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.signal("CONT");
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
