@@ -1,9 +1,10 @@
 //! What the suites share: processes, ports, clients.
 
+pub mod apiserver;
+pub mod checker;
 pub mod cluster;
 pub mod fake_model;
-pub mod ledger;
-pub mod checker;
 pub mod http;
+pub mod ledger;
 pub mod load;
 pub mod replica;

@@ -1,0 +1,210 @@
+//! What the operator's tests stand on: one API server, operators as processes, and questions asked until they are
+//! answered.
+
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use holdfast_crds::Agent;
+use holdfast_tests::apiserver::{ApiServer, Process, free_ports, tail};
+use k8s_openapi::{
+    api::{apps::v1::Deployment, core::v1::Namespace},
+    apimachinery::pkg::apis::meta::v1::Condition,
+};
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+/// What the operator does by itself once an event has happened: a watch, a few requests.
+pub const SOON: Duration = Duration::from_secs(10);
+/// "Healed within a second of its creation", with a second for a busy machine.
+pub const HEALED: Duration = Duration::from_secs(2);
+/// How long nothing must happen for us to believe that nothing happens.
+pub const QUIET: Duration = Duration::from_millis(1500);
+
+pub struct Bench {
+    pub server: ApiServer,
+    pub client: Client,
+    pub operator_program: PathBuf,
+    started: AtomicUsize,
+}
+
+impl Bench {
+    pub async fn start(operator_program: PathBuf) -> Result<Self> {
+        let server = ApiServer::start().await?;
+        let client = server.client().await?;
+        Ok(Self { server, client, operator_program, started: AtomicUsize::new(0) })
+    }
+
+    /// An operator with the rights of its chart.
+    pub fn operator(&self, args: &[&str]) -> Result<Operator> {
+        self.operator_through(None, args)
+    }
+
+    /// The same, behind a proxy on this port.
+    pub fn operator_through(&self, proxy: Option<u16>, args: &[&str]) -> Result<Operator> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let [port] = free_ports()?;
+        let mut arguments = vec!["run".to_owned(), format!("--listen=127.0.0.1:{port}")];
+        arguments.extend(args.iter().map(|argument| (*argument).to_owned()));
+        let environment = [
+            ("KUBECONFIG", self.server.operator(proxy)?.display().to_string()),
+            ("RUST_LOG", "info,kube_runtime=warn".to_owned()),
+            ("POD_NAMESPACE", "holdfast-system".to_owned()),
+        ];
+        let log = self.server.log_file(&format!("operator-{number}"));
+        let process = Process::start(&self.operator_program, &arguments, &environment, log)?;
+        Ok(Operator { process, port })
+    }
+
+    /// A namespace for one test.
+    pub async fn namespace(&self, name: &str) -> Result<Space> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        match namespaces.create(&PostParams::default(), &namespace).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => drop(other?),
+        }
+        Ok(Space { client: self.client.clone(), name: name.to_owned() })
+    }
+}
+
+pub struct Operator {
+    pub process: Process,
+    pub port: u16,
+}
+
+impl Operator {
+    pub fn log(&self) -> String {
+        tail(&self.process.log())
+    }
+
+    /// Says no while it cannot be reached at all.
+    pub async fn is_ready(&self) -> bool {
+        self.get("/readyz").await.is_ok_and(|answer| answer.contains("200 OK"))
+    }
+
+    pub async fn get(&self, path: &str) -> Result<String> {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: operator\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let text = self.get("/metrics").await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.trim().parse().ok()).ok_or_else(|| anyhow!("no metric {name}"))
+    }
+}
+
+/// One test's namespace.
+pub struct Space {
+    pub client: Client,
+    pub name: String,
+}
+
+impl Space {
+    pub fn api<K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>>(
+        &self,
+    ) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// As `kubectl apply --server-side` would.
+    pub async fn apply(&self, name: &str, spec: Value) -> Result<Agent> {
+        let agent = json!({"apiVersion": "holdfast.dev/v1alpha1", "kind": "Agent", "metadata": {"name": name}, "spec": spec});
+        let params = PatchParams {
+            field_validation: Some(kube::api::ValidationDirective::Strict),
+            ..PatchParams::apply("test").force()
+        };
+        Ok(self.api::<Agent>().patch(name, &params, &Patch::Apply(&agent)).await?)
+    }
+
+    pub async fn secret(&self, name: &str, key: &str, value: &str) -> Result<()> {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {key: value}});
+        let api: Api<k8s_openapi::api::core::v1::Secret> = self.api();
+        api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&secret)).await?;
+        Ok(())
+    }
+
+    pub async fn condition(&self, agent: &str, type_: &str) -> Result<Condition> {
+        let status = self.api::<Agent>().get(agent).await?.status.unwrap_or_default();
+        let found = status.conditions.into_iter().find(|condition| condition.type_ == type_);
+        found.ok_or_else(|| anyhow!("{agent} has no condition {type_}"))
+    }
+
+    /// Waits until a condition says this.
+    pub async fn says(
+        &self,
+        agent: &str,
+        type_: &str,
+        status: &str,
+        reason: &str,
+        within: Duration,
+    ) -> Result<Condition> {
+        eventually(&format!("{agent}: {type_}={status} {reason}"), within, async || {
+            let found = self.condition(agent, type_).await?;
+            if (found.status.as_str(), found.reason.as_str()) == (status, reason) {
+                return Ok(found);
+            }
+            bail!("it says {}={} {}: {}", found.type_, found.status, found.reason, found.message)
+        })
+        .await
+    }
+
+    pub async fn deployment(&self, name: &str) -> Result<Deployment> {
+        eventually("a Deployment", SOON, async || Ok(self.api::<Deployment>().get(name).await?)).await
+    }
+
+    /// What the Deployment controller would report.
+    pub async fn report(&self, name: &str, replicas: i32, updated: i32, available: i32) -> Result<()> {
+        let deployments: Api<Deployment> = self.api();
+        let generation = deployments.get(name).await?.metadata.generation;
+        let status = json!({"status": {
+            "observedGeneration": generation, "replicas": replicas, "updatedReplicas": updated,
+            "readyReplicas": available, "availableReplicas": available,
+        }});
+        deployments.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+        Ok(())
+    }
+
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.api::<Agent>().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
+/// Asks until there is an answer; the last refusal is the reason for giving up.
+pub async fn eventually<T>(what: &str, within: Duration, ask: impl AsyncFn() -> Result<T>) -> Result<T> {
+    let started = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if started.elapsed() > within => {
+                return Err(error).with_context(|| format!("{what}: not within {} ms", within.as_millis()));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+pub fn owner(object: &impl kube::Resource) -> Option<String> {
+    object
+        .owner_references()
+        .iter()
+        .find(|owner| owner.controller == Some(true))
+        .map(|owner| owner.name.clone())
+}
+
+pub fn scripted() -> Value {
+    json!({"model": {"provider": "Scripted"}, "stateStore": {"type": "InMemory"}})
+}
