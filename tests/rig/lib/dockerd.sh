@@ -23,8 +23,12 @@ dockerd_answers() { timeout 10 docker version >/dev/null 2>&1; }
 dockerd_up() {
   if dockerd_runs && dockerd_answers; then return; fi
   [ "$(id -u)" = 0 ] || die "no Docker engine answers, and only root can start one"
-  docker_root
-  step "starting a Docker engine of our own" dockerd_start
+  (
+    lock dockerd
+    if dockerd_runs && dockerd_answers; then exit; fi # started while we waited
+    docker_root
+    step "starting a Docker engine of our own" dockerd_start
+  )
 }
 
 dockerd_start() {

@@ -14,7 +14,10 @@ product_image() {
     step "building holdfast-$name (release)" cargo build --release --locked --manifest-path "$REPO/Cargo.toml" -p "holdfast-$name"
     binary=${CARGO_TARGET_DIR:-$REPO/target}/release/holdfast-$name
   fi
-  step "building the image $image" product_image_build "$name" "$image" "$context" "$binary"
+  (
+    lock images # after the long build, which cargo itself guards
+    step "building the image $image" product_image_build "$name" "$image" "$context" "$binary"
+  )
   image_size "$image"
 }
 

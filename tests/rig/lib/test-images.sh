@@ -6,26 +6,31 @@
 
 # test_image redis|tools
 test_image() {
-  local name=$1 image revision archive
+  local name=$1 image revision
   case $name in
     redis) image=holdfast-redis:7 revision=$REDIS_IMAGE_REVISION ;;
     tools) image=holdfast-tools:dev revision=$TOOLS_IMAGE_REVISION ;;
   esac
-  archive=$CACHE/image/$name-$DEBIAN_SUITE-$revision.tar
-  if [ "$(docker image inspect -f '{{index .Config.Labels "holdfast.rig.revision"}}' "$image" 2>/dev/null)" != "$revision" ]; then
-    if [ "$MODE" = registry ]; then
-      step "making the image $image from a registry's" "${name}_image_derive" "$image" "$revision"
-    else
-      if [ ! -s "$archive" ]; then
-        mkdir -p "$CACHE/image"
-        docker_root
-        step "making the image $image from Debian packages" test_image_build "$name" "$image" "$revision" "$archive"
-      else
-        step "loading the image $image from the cache" docker load --quiet --input "$archive"
-      fi
-    fi
-  fi
+  (
+    lock images
+    if [ "$(image_revision "$image")" != "$revision" ]; then test_image_make "$name" "$image" "$revision"; fi
+  )
   image_size "$image"
+}
+
+image_revision() { docker image inspect -f '{{index .Config.Labels "holdfast.rig.revision"}}' "$1" 2>/dev/null || true; }
+
+test_image_make() {
+  local name=$1 image=$2 revision=$3 archive=$CACHE/image/$1-$DEBIAN_SUITE-$3.tar
+  if [ "$MODE" = registry ]; then
+    step "making the image $image from a registry's" "${name}_image_derive" "$image" "$revision"
+  elif [ -s "$archive" ]; then
+    step "loading the image $image from the cache" docker load --quiet --input "$archive"
+  else
+    mkdir -p "$CACHE/image"
+    docker_root
+    step "making the image $image from Debian packages" test_image_build "$name" "$image" "$revision" "$archive"
+  fi
 }
 
 test_image_build() {
