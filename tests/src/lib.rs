@@ -8,3 +8,4 @@ pub mod http;
 pub mod ledger;
 pub mod load;
 pub mod replica;
+pub mod redis;

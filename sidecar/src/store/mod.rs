@@ -20,6 +20,7 @@ pub mod file;
 mod ids;
 pub mod machine;
 pub mod memory;
+pub mod redis;
 pub mod slot;
 
 pub use blob::Blob;
@@ -29,3 +30,4 @@ pub use error::StoreError;
 pub use file::FileStore;
 pub use ids::{Epoch, EventId, Nonce, Tail, Token};
 pub use memory::MemoryStore;
+pub use redis::RedisStore;

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use admit::millis;
 pub use change::Change;
 
 use super::blob::Blob;

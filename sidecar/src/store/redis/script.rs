@@ -1,0 +1,223 @@
+//! The scripts and how they are called.
+//!
+//! A script's first lines are its signature: the flags, the KEYS and the ARGV by name. They are read here, so a caller
+//! names what it passes and the script names what it gets, and neither counts.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+use redis::{Cmd, ToRedisArgs};
+use sha1::{Digest, Sha1};
+
+use super::keys::{Key, SlotKeys};
+use crate::state::CallId;
+
+const PARTS: [&str; 4] = [
+    include_str!("scripts/prelude.lua"),
+    include_str!("scripts/calls.lua"),
+    include_str!("scripts/lease.lua"),
+    include_str!("scripts/holder.lua"),
+];
+
+/// Redis' own time, in milliseconds.
+const SERVER_TIME: &str =
+    "local now = redis.call('TIME')\nnow = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)\n";
+
+/// A test's time, as the last argument of every call.
+#[cfg(feature = "mutants")]
+const CALLERS_TIME: &str = "local now = tonumber(ARGV[#ARGV])\n";
+
+pub struct Script {
+    pub name: &'static str,
+    keys: Vec<Key>,
+    arguments: Vec<&'static str>,
+    pub source: String,
+    sha: String,
+}
+
+impl Script {
+    fn new(name: &'static str, text: &'static str, time: &str) -> Self {
+        let (flags, body) = text.split_once('\n').unwrap_or((text, ""));
+        let signature = |label: &str| {
+            text.lines()
+                .filter_map(|line| line.strip_prefix(label).map(str::split_whitespace))
+                .flat_map(|words| words.take_while(|word| *word != "then"))
+                .collect::<Vec<_>>()
+        };
+        let (key_names, arguments) = (signature("-- KEYS"), signature("-- ARGV"));
+        let keys = key_names.iter().filter_map(|name| Key::named(name)).collect();
+
+        let mut source = format!("{flags}\n");
+        for (table, list, names) in [("K", "KEYS", &key_names), ("A", "ARGV", &arguments)] {
+            let fields: Vec<_> =
+                names.iter().enumerate().map(|(i, name)| format!("{name}={list}[{}]", i + 1)).collect();
+            let _ = writeln!(source, "local {table} = {{ {} }}", fields.join(", "));
+        }
+        let _ = writeln!(source, "local rest = {}", arguments.len() + 1);
+        source.push_str(time);
+        PARTS.iter().for_each(|part| source.push_str(part));
+        source.push_str(body);
+        let sha = Sha1::digest(&source).iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
+        Self { name, keys, arguments, source, sha }
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident),* $(,)?) => {
+        pub struct Scripts { $(pub $name: Script),* }
+
+        impl Scripts {
+            fn new(time: &str) -> Self {
+                Self { $($name: Script::new(
+                    stringify!($name),
+                    include_str!(concat!("scripts/", stringify!($name), ".lua")),
+                    time,
+                )),* }
+            }
+
+            pub fn all(&self) -> Vec<&Script> {
+                vec![$(&self.$name),*]
+            }
+        }
+    };
+}
+
+scripts!(
+    begin, claim, append, renew, commit, suspend, interrupt, retry, rewrite, delete, load, status, live,
+    list, overdue,
+);
+
+pub static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(SERVER_TIME));
+
+#[cfg(feature = "mutants")]
+pub static SCRIPTS_ON_CALLERS_TIME: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(CALLERS_TIME));
+
+/// One call of a script: its keys, then its arguments in the order of the signature.
+pub struct Invocation<'a> {
+    script: &'a Script,
+    pub keys: Vec<(Key, String)>,
+    command: Cmd,
+    named: usize,
+}
+
+impl<'a> Invocation<'a> {
+    pub fn of_slot(script: &'a Script, slot: &SlotKeys, call: Option<&CallId>) -> Self {
+        let keys = script.keys.iter().filter_map(|key| Some((*key, slot.key(*key, call)?))).collect();
+        Self::with_keys(script, keys)
+    }
+
+    pub fn with_keys(script: &'a Script, keys: Vec<(Key, String)>) -> Self {
+        let mut command = Cmd::new();
+        command.arg("EVALSHA").arg(&script.sha).arg(keys.len());
+        for (_, key) in &keys {
+            command.arg(key);
+        }
+        Self { script, keys, command, named: 0 }
+    }
+
+    /// Whether `name` is the next argument.
+    pub fn wants(&self, name: &str) -> bool {
+        self.script.arguments.get(self.named) == Some(&name)
+    }
+
+    pub fn arg(mut self, name: &str, value: impl ToRedisArgs) -> Self {
+        debug_assert_eq!(
+            self.script.arguments.get(self.named),
+            Some(&name),
+            "the next argument of {}.lua",
+            self.script.name
+        );
+        self.named += 1;
+        self.command.arg(value);
+        self
+    }
+
+    pub fn flag(self, name: &str, value: bool) -> Self {
+        self.arg(name, u8::from(value))
+    }
+
+    /// An argument without a name, after all that have one.
+    pub fn push(&mut self, value: impl ToRedisArgs) {
+        debug_assert_eq!(
+            self.named,
+            self.script.arguments.len(),
+            "{}.lua wants more names",
+            self.script.name
+        );
+        self.command.arg(value);
+    }
+
+    #[cfg(feature = "mutants")]
+    pub fn at(mut self, now: u64) -> Self {
+        self.push(now);
+        self
+    }
+
+    pub fn command(&self) -> &Cmd {
+        debug_assert!(self.named == self.script.arguments.len(), "{}.lua wants more", self.script.name);
+        &self.command
+    }
+
+    /// The same call with the source in it, for a server that does not know the script yet.
+    pub fn with_source(&self) -> Cmd {
+        let mut command = Cmd::new();
+        command.arg("EVAL").arg(&self.script.source);
+        for argument in self.command.args_iter().skip(2) {
+            if let redis::Arg::Simple(bytes) = argument {
+                command.arg(bytes);
+            }
+        }
+        command
+    }
+}
+
+/// Every command the scripts use: what an ACL must allow.
+pub fn commands() -> BTreeSet<String> {
+    let scripts = SCRIPTS.all();
+    scripts
+        .iter()
+        .flat_map(|script| script.source.split("redis.call('").skip(1))
+        .filter_map(|rest| rest.split('\'').next())
+        .map(str::to_lowercase)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_in_a_signature_is_one_we_know() {
+        for script in SCRIPTS.all() {
+            let listed = script.source.lines().find(|line| line.starts_with("-- KEYS")).expect(script.name);
+            assert_eq!(listed.split_whitespace().count() - 2, script.keys.len(), "{}.lua", script.name);
+        }
+    }
+
+    #[test]
+    fn what_frees_memory_or_ends_work_runs_without_memory_and_reads_do_not_write() {
+        let flags = |script: &Script| script.source.lines().next().map(str::to_owned).unwrap_or_default();
+        let of = |wanted: &str| -> Vec<_> {
+            let all = SCRIPTS.all();
+            all.into_iter().filter(|script| flags(script) == wanted).map(|script| script.name).collect()
+        };
+        assert_eq!(
+            of("#!lua flags=allow-oom"),
+            ["claim", "renew", "commit", "suspend", "interrupt", "delete"]
+        );
+        assert_eq!(of("#!lua flags=no-writes"), ["load", "status", "live", "list", "overdue"]);
+        assert_eq!(of("#!lua"), ["begin", "append", "retry", "rewrite"]);
+    }
+
+    #[test]
+    fn no_script_parses_json_or_names_a_key_itself() {
+        for script in SCRIPTS.all() {
+            assert!(!script.source.contains("cjson"), "{}.lua", script.name);
+            assert!(!script.source.contains("'hf:"), "{}.lua", script.name);
+        }
+    }
+}
