@@ -24,7 +24,7 @@ macro_rules! every_case {
     };
 }
 
-every_store!(memory, redis, cluster: {
+every_store!(memory, file, redis, cluster: {
     admission:
         a_first_call_creates_the_session_and_takes_the_lease,
         the_same_begin_again_is_the_same_grant,

@@ -40,7 +40,7 @@ pub fn begin(call: &str) -> Begin {
     Begin {
         call: id(call),
         digest: format!("digest of {call}"),
-        input: vec![blob(&format!("\"input of {call}\""))],
+        input: vec![Blob::json(&format!("input of {call}"))],
         context: blob("{\"tenant\":1}"),
         revision: "r1".to_owned(),
         stream: false,
@@ -208,7 +208,7 @@ pub fn commit_of(grant: &Grant, version: u64, call: &CallId) -> Commit {
         turns: version + 1,
         meta: Some(blob(&format!("{{\"after\":{}}}", version + 1))),
         revision: "r1".to_owned(),
-        messages: vec![blob(&format!("\"answer to {call}\""))],
+        messages: vec![Blob::json(&format!("answer to {call}"))],
         ended: Ended::Completed,
         reply: blob("{\"ok\":true}"),
         go_on: false,

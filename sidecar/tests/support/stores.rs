@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use holdfast_sidecar::store::file::{FileOptions, FileStore};
 use holdfast_sidecar::store::redis::{Fault, Link, RedisConfig, RedisStore, Standalone};
 use holdfast_sidecar::store::{Limits, MemoryStore, Store, StoreError};
 use holdfast_tests::redis::{Options, RedisCluster, RedisServer};
@@ -24,6 +25,12 @@ impl Opened {
 
 pub fn memory(limits: Limits) -> Opened {
     Opened::of(MemoryStore::new(limits))
+}
+
+pub fn file(limits: Limits) -> Opened {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = FileStore::open(folder.path(), limits, FileOptions::default()).expect("a store");
+    Opened { store: Arc::new(store), _keep: Some(Box::new(folder)) }
 }
 
 pub fn redis(limits: Limits) -> Opened {

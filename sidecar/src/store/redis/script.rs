@@ -1,6 +1,6 @@
 //! The scripts and how they are called.
 //!
-//! A script's first lines are its signature: the flags, the KEYS and the ARGV by name. They are read here, so a caller
+//! A script's first lines are its signature: the flags, the parts it shares, the KEYS and the ARGV by name. They are read here, so a caller
 //! names what it passes and the script names what it gets, and neither counts.
 
 use std::collections::BTreeSet;
@@ -13,11 +13,12 @@ use sha1::{Digest, Sha1};
 use super::keys::{Key, SlotKeys};
 use crate::state::CallId;
 
-const PARTS: [&str; 4] = [
-    include_str!("scripts/prelude.lua"),
-    include_str!("scripts/calls.lua"),
-    include_str!("scripts/lease.lua"),
-    include_str!("scripts/holder.lua"),
+/// What scripts share. Each takes only the parts it names: they are run anew with every call.
+const PARTS: [(&str, &str); 4] = [
+    ("prelude", include_str!("scripts/prelude.lua")),
+    ("calls", include_str!("scripts/calls.lua")),
+    ("lease", include_str!("scripts/lease.lua")),
+    ("holder", include_str!("scripts/holder.lua")),
 ];
 
 /// Redis' own time, in milliseconds.
@@ -56,7 +57,10 @@ impl Script {
         }
         let _ = writeln!(source, "local rest = {}", arguments.len() + 1);
         source.push_str(time);
-        PARTS.iter().for_each(|part| source.push_str(part));
+        let parts = signature("-- PARTS");
+        for (_, part) in PARTS.iter().filter(|(name, _)| parts.contains(name)) {
+            source.push_str(part);
+        }
         source.push_str(body);
         let sha = Sha1::digest(&source).iter().fold(String::new(), |mut hex, byte| {
             let _ = write!(hex, "{byte:02x}");

@@ -1,5 +1,6 @@
 #!lua
 -- Journals steps of the running call, before their side effects.
+-- PARTS prelude calls holder
 -- KEYS head ctx calls wal done digests due live sessions
 -- ARGV channel slot session lease sessionTtl eventBytes token call ran at steps events
 -- ARGV then the steps, a letter for the kind and the bytes, and the events: seq, name, data, place of the message

@@ -1,5 +1,6 @@
 #!lua
 -- Admits a call, or finds it, and takes the lease where it is free.
+-- PARTS prelude calls lease
 -- KEYS head ctx calls wal done digests tomb due reply live sessions
 -- ARGV channel slot session lease sessionTtl replyTtl queueLimit call digest context revision stream onBusy queued
 -- ARGV holder nonce epoch knownEpoch knownVersion knownLen knownTail inputs then the messages of the input

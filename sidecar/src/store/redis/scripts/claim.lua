@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- Takes the lease of a slot that has work, where it is free.
+-- PARTS prelude calls lease
 -- KEYS head ctx calls wal done digests due sessions
 -- ARGV slot session lease sessionTtl holder nonce knownEpoch knownVersion knownLen knownTail
 local s = read_session()

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- Ends the call at the head: its messages into the history, its reply kept, the next call or nobody's lease.
+-- PARTS prelude calls holder
 -- KEYS head ctx calls wal done digests due reply live sessions
 -- ARGV channel slot session lease sessionTtl replyTtl eventTtl eventBytes remembered
 -- ARGV token version call turns hasMeta meta revision ended reply goOn messages events

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- Removes a session for good and leaves a tombstone. Answers the calls whose replies and events the caller unlinks.
+-- PARTS prelude
 -- KEYS head ctx calls wal done digests tomb due sessions
 -- ARGV channel slot session sessionTtl replyTtl eventTtl
 local s = read_session()

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- Marks one live call to be stopped.
+-- PARTS prelude calls
 -- KEYS head ctx calls wal done digests due sessions
 -- ARGV channel slot session sessionTtl call mark
 local s = read_session()

@@ -23,13 +23,6 @@ local function lease(s, first)
   return true
 end
 
-local function check_length(s)
-  local len = redis.call('LLEN', K.ctx)
-  if len ~= s.len then
-    corrupt(K.ctx, 'has ' .. fmt(len) .. ' messages where ' .. fmt(s.len) .. ' were written')
-  end
-end
-
 -- What the caller lacks: how many of its own messages still hold, the others, and the rest of the state unless it has
 -- that too.
 local function history(s)

@@ -1,5 +1,6 @@
 #!lua flags=no-writes
 -- The live calls of a session, oldest first.
+-- PARTS prelude calls
 -- KEYS head calls wal
 -- ARGV
 local s = read_session()

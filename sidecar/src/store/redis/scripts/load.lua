@@ -1,5 +1,6 @@
 #!lua flags=no-writes
 -- The committed state; `last` bounds the messages.
+-- PARTS prelude
 -- KEYS head ctx
 -- ARGV last
 local s = read_session()

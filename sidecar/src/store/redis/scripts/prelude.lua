@@ -102,6 +102,14 @@ local function read_session()
   return s
 end
 
+-- A history that lost a part of itself must not be taken for a shorter one.
+local function check_length(s)
+  local len = redis.call('LLEN', K.ctx)
+  if len ~= s.len then
+    corrupt(K.ctx, 'has ' .. fmt(len) .. ' messages where ' .. fmt(s.len) .. ' were written')
+  end
+end
+
 -- What a delete has left, unless the head says that there is nothing.
 local function read_grave(s, call)
   if s.exists and not s.buried then
@@ -126,7 +134,7 @@ end
 -- Litter of a session that ran out. Only a script that creates a session calls this, as its first write.
 local function sweep(s)
   if s.fresh then
-    redis.call('UNLINK', K.ctx, K.calls, K.wal, K.done, K.digests)
+    redis.call('UNLINK', K.head, K.ctx, K.calls, K.wal, K.done, K.digests)
     if K.sessions then
       -- Twice the time: a claim keeps a session without changing it.
       redis.call('ZREMRANGEBYSCORE', K.sessions, '-inf', fmt(now - 2 * tonumber(A.sessionTtl)))

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- A sign of life; the lease is moved ahead only when a third of it is gone.
+-- PARTS prelude calls holder
 -- KEYS head ctx calls wal done digests due live sessions
 -- ARGV channel slot session lease sessionTtl eventBytes token call ran events then the events: seq, name, data, nothing
 local s = read_session()

@@ -1,5 +1,6 @@
 #!lua
 -- Makes the last call, if it failed, live again: its input and what it said are in the history already.
+-- PARTS prelude calls lease
 -- KEYS head ctx calls wal done digests tomb due reply live sessions
 -- ARGV slot session lease sessionTtl replyTtl call seen context revision stream queued
 -- ARGV holder nonce epoch knownEpoch knownVersion knownLen knownTail

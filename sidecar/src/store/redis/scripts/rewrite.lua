@@ -1,5 +1,6 @@
 #!lua
 -- Replaces the history, where nothing runs and the condition holds.
+-- PARTS prelude
 -- KEYS head ctx calls wal done digests tomb due sessions
 -- ARGV slot session sessionTtl nonce condition wanted epoch turns revision meta messages then the messages
 local s = read_session()

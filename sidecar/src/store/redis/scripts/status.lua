@@ -1,5 +1,6 @@
 #!lua flags=no-writes
 -- What became of a call, and where `events` is asked for, its log after an id.
+-- PARTS prelude calls
 -- KEYS head calls wal done digests tomb reply live
 -- ARGV sessionTtl replyTtl eventTtl call events after
 local s = read_session()

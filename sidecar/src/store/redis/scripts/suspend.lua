@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- Gives the running call back unfinished, for another replica. Not ours any more: nothing to give.
+-- PARTS prelude calls holder
 -- KEYS head ctx calls wal done digests due live sessions
 -- ARGV channel slot session sessionTtl eventBytes token call ran park events then the events: seq, name, data, nothing
 local s = read_session()

@@ -1,0 +1,4 @@
+//! Random requests and the two stores that get them.
+
+pub mod requests;
+pub mod twins;
