@@ -7,5 +7,5 @@ pub mod fake_model;
 pub mod http;
 pub mod ledger;
 pub mod load;
-pub mod replica;
 pub mod redis;
+pub mod replica;
