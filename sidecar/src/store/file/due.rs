@@ -4,11 +4,12 @@
 //! there for a while after its last, because a conversation that goes on would only make it again.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::folder::{self, Folder, refused};
+use super::disk;
+use super::folder::{Folder, refused};
 use crate::state::Slot;
 use crate::store::contract::Millis;
 use crate::store::error::StoreError;
@@ -40,8 +41,8 @@ impl Due {
         }
         let marker = folder.marker(slot);
         let due = folder.due();
-        File::create(&marker)
-            .and_then(|_| folder::sync_folder(&due))
+        disk::touch(&marker)
+            .and_then(|()| disk::sync_folder(&due))
             .map_err(|error| refused(&marker, &error))?;
         self.marked().insert(slot.clone(), Marked { due: None, idle: Some(now) });
         Ok(())

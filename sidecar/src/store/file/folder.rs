@@ -20,7 +20,7 @@ use rand::Rng;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::OpenError;
+use super::{OpenError, disk};
 use crate::state::{Id, Slot};
 use crate::store::error::StoreError;
 
@@ -62,12 +62,12 @@ impl Folder {
         sign(&mut lock).map_err(unusable)?;
         let folder = Self { root: root.to_owned(), lock };
         for name in ["users", ANONYMOUS, "due"] {
-            make_folder(&root.join(name)).map_err(unusable)?;
+            disk::make_folder(&root.join(name)).map_err(unusable)?;
         }
-        sync_folder(root).map_err(unusable)?;
+        disk::sync_folder(root).map_err(unusable)?;
         if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             // A parent nobody may open is no reason not to start: it was there before.
-            let _ = sync_folder(parent);
+            let _ = disk::sync_folder(parent);
         }
         Ok(folder)
     }
@@ -168,18 +168,6 @@ pub(super) fn refused(path: &Path, error: &io::Error) -> StoreError {
     StoreError::Disk(format!("{}: {error}", path.display()))
 }
 
-/// Makes the names in a folder last.
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-fn make_folder(folder: &Path) -> io::Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        made => made,
-    }
-}
-
 /// Why a file was not put in its place for good.
 pub(super) enum Replace {
     /// The old one is still there.
@@ -197,20 +185,20 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Replace> {
     let temporary = folder.join(format!("{}.{random:016x}.{TEMPORARY}", name.display()));
     let new = path.symlink_metadata().is_err();
     let written = create(folder, &temporary, new)
-        .and_then(|mut file| {
-            file.write_all(bytes)?;
-            file.sync_all()
+        .and_then(|file| {
+            disk::write(&temporary, &file, bytes, 0)?;
+            disk::sync(&temporary, &file)
         })
-        .and_then(|()| fs::rename(&temporary, path));
+        .and_then(|()| disk::rename(&temporary, path));
     if let Err(error) = written {
         // A leftover is swept later.
         let _ = fs::remove_file(&temporary);
         return Err(Replace::Refused(error));
     }
-    sync_folder(folder).map_err(Replace::Unsettled)?;
+    disk::sync_folder(folder).map_err(Replace::Unsettled)?;
     match folder.parent() {
         // The folder itself may be as new as the file.
-        Some(parent) if new => sync_folder(parent).map_err(Replace::Unsettled),
+        Some(parent) if new => disk::sync_folder(parent).map_err(Replace::Unsettled),
         _ => Ok(()),
     }
 }
@@ -219,9 +207,9 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), Replace> {
 fn create(folder: &Path, file: &Path, may_be_first: bool) -> io::Result<File> {
     let mut tries = 3;
     loop {
-        match File::create_new(file) {
+        match disk::create(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound && may_be_first && tries > 0 => {
-                make_folder(folder)?;
+                disk::make_folder(folder)?;
                 tries -= 1;
             }
             created => return created,

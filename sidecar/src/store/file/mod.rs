@@ -5,17 +5,21 @@
 //!      ├── due        which of them have live calls
 //!      ├── slot_file  a slot and its file
 //!      ├── sweep      what has run out goes
-//!      └── folder     names, the lock, how a file gets in place
+//!      ├── folder     names, the lock, how a file gets in place
+//!      └── disk       all that is asked of a disk
 //! ```
 //!
 //! A decision is made on the caller's task; only reading and writing goes to a thread of its own, and it takes the
 //! slot's turn along: a caller that gives up leaves nothing half done. Different slots never wait for one another.
 
 mod cache;
+mod disk;
 mod due;
 mod folder;
 mod slot_file;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -161,6 +165,9 @@ impl Inner {
         let marked = if admits { self.due.mark(&self.folder, &slot, now) } else { Ok(()) };
         let written = marked.and_then(|()| file.change(now, changes));
         self.due.note(&slot, file.data(), now);
+        if written.is_ok() {
+            disk::answered(file.path());
+        }
         // The caller may have gone; what it asked for was done all the same.
         let _ = answer.send(written.map(|()| file.data().is_orphaned()));
         if file.has_outgrown_its_snapshot()

@@ -3,13 +3,13 @@
 //! What is answered is in the file; what is in the file and was not answered is an operation whose caller will ask
 //! again. A last line without its end is the remains of a write that was cut off, hence of an unanswered operation.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::disk;
 use super::folder::{self, Folder, Replace, refused};
 use crate::state::Slot;
 use crate::store::contract::Millis;
@@ -88,7 +88,7 @@ impl SlotFile {
             return Err(corrupt(&path, &format!("it holds session {found} where {slot} belongs")));
         }
         // A process that was killed may have left lines that are not on disk yet. They are answered from now on.
-        file.sync_data().map_err(|error| refused(&path, &error))?;
+        disk::sync(&path, &file).map_err(|error| refused(&path, &error))?;
         let mut loaded = Self { data, written: Some(written), unsettled: true, ..absent };
         loaded.settle()?;
         loaded.void_lease();
@@ -113,6 +113,10 @@ impl SlotFile {
         &self.data
     }
 
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(super) fn slot(&self) -> &Slot {
         &self.slot
     }
@@ -129,7 +133,7 @@ impl SlotFile {
         if self.unsettled {
             // Its folder, and the folder of that, which may be as new.
             for folder in self.path.ancestors().skip(1).take(2) {
-                folder::sync_folder(folder).map_err(|error| refused(folder, &error))?;
+                disk::sync_folder(folder).map_err(|error| refused(folder, &error))?;
             }
             self.unsettled = false;
         }
@@ -258,7 +262,7 @@ fn open(path: &Path) -> Result<Option<(File, Vec<u8>)>, StoreError> {
 
 /// Writes a line at the end of the good part, or nothing.
 fn append(path: &Path, len: u64, line: &[u8], sync: bool) -> Result<(), StoreError> {
-    let file = OpenOptions::new().write(true).open(path).map_err(|error| match error.kind() {
+    let file = disk::open(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => corrupt(path, "the file was removed while this process used it"),
         _ => refused(path, &error),
     })?;
@@ -267,10 +271,11 @@ fn append(path: &Path, len: u64, line: &[u8], sync: bool) -> Result<(), StoreErr
         return Err(corrupt(path, &format!("it has {found} bytes, and {len} were written")));
     }
     if found > len {
-        file.set_len(len).map_err(|error| refused(path, &error))?;
+        disk::cut(path, &file, len).map_err(|error| refused(path, &error))?;
     }
-    let written = file.write_all_at(line, len).and_then(|()| if sync { file.sync_data() } else { Ok(()) });
-    written.map_err(|error| match file.set_len(len).and_then(|()| file.sync_data()) {
+    let written = disk::write(path, &file, line, len)
+        .and_then(|()| if sync { disk::sync(path, &file) } else { Ok(()) });
+    written.map_err(|error| match disk::cut(path, &file, len).and_then(|()| disk::sync(path, &file)) {
         Ok(()) => refused(path, &error),
         Err(_) => StoreError::Unanswered(format!("{}: {error}", path.display())),
     })
