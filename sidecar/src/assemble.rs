@@ -12,12 +12,14 @@ use crate::secrets::{SecretError, Secrets};
 use crate::session::Sessions;
 use crate::store::file::FileOptions;
 use crate::store::{FileStore, MemoryStore, Store};
-use crate::tools::NoTools;
+use crate::tools;
 
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
     #[error("{0}")]
     Model(#[from] model::ModelConfigError),
+    #[error("{0}")]
+    Tools(#[from] tools::ToolConfigError),
     #[error("{0}")]
     Folder(#[from] crate::store::file::OpenError),
     #[error("spec.systemPromptFrom: {0}")]
@@ -44,7 +46,10 @@ pub async fn assemble(agent: &Agent, config: &Config, secrets: &Secrets) -> Resu
     let auth = auth(agent, secrets)?;
     let model = model::from_manifest(agent, secrets)?;
     let store = open_store(config, secrets).await?;
-    let sessions = Sessions::new(Arc::clone(&store), model, Arc::new(NoTools), settings);
+    let tools = tools::from_manifest(agent, secrets)?;
+    // Who takes over a call at once should offer the tools that the call began with.
+    tools.settle().await;
+    let sessions = Sessions::new(Arc::clone(&store), model, tools, settings);
     Ok(Assembled { sessions, auth, store })
 }
 

@@ -2,7 +2,6 @@
 //!
 //! A value read here is never printed: [`Secret`] shows neither itself nor its length.
 
-use std::env::VarError;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -82,10 +81,7 @@ impl Secrets {
         Self::new(
             std::env::var_os(SECRETS_DIR).map(PathBuf::from),
             std::env::var_os(CONFIG_DIR).map(PathBuf::from),
-            |name| match std::env::var(name) {
-                Ok(value) => Some(value),
-                Err(VarError::NotPresent | VarError::NotUnicode(_)) => None,
-            },
+            |name| std::env::var(name).ok(),
         )
     }
 

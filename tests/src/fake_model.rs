@@ -26,7 +26,6 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -34,9 +33,9 @@ use tokio::task::JoinHandle;
 
 pub use answer::{Answer, Ask, Ending, Reply};
 pub use obey::obey;
-use wire::FakeBody;
 
 use crate::ledger::Ledger;
+use crate::serve::{FakeBody, HangUp, plain, serve};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,7 +90,8 @@ impl Seen {
 
     /// Results of tools that came after the last thing the user said.
     pub fn fresh_results(&self) -> Vec<&Returned> {
-        let spoken = self.transcript.iter().rposition(|turn| turn.role == "user" && turn.tool_results.is_empty());
+        let spoken =
+            self.transcript.iter().rposition(|turn| turn.role == "user" && turn.tool_results.is_empty());
         self.transcript[spoken.map_or(0, |at| at + 1)..].iter().flat_map(|turn| &turn.tool_results).collect()
     }
 }
@@ -134,7 +134,8 @@ impl FakeModel {
         let address = listener.local_addr()?;
         let (seen, asked_before) = Default::default();
         let shared = Arc::new(Shared { script: Box::new(script), ledger, seen, keep_seen, asked_before });
-        let serving = tokio::spawn(accept(listener, Arc::clone(&shared)));
+        let answering = Arc::clone(&shared);
+        let serving = tokio::spawn(serve(listener, move |request| handle(request, Arc::clone(&answering))));
         Ok(Self { address, shared, serving })
     }
 
@@ -158,51 +159,32 @@ impl Drop for FakeModel {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    // Connections end with the server: a fake that is gone must not go on answering.
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => {
-                let Ok((stream, _)) = accepted else { continue };
-                let _ = stream.set_nodelay(true);
-                let shared = Arc::clone(&shared);
-                connections.spawn(async move {
-                    let service = hyper::service::service_fn(move |request| handle(request, Arc::clone(&shared)));
-                    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-            Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-/// Hangs up without a word.
-#[derive(Debug, thiserror::Error)]
-#[error("hung up")]
-struct HangUp;
-
 async fn handle(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Response<FakeBody>, HangUp> {
     let (head, body) = request.into_parts();
     let path = head.uri.path().to_owned();
     if path.ends_with("/models") {
         let list = json!({"object": "list", "data": [{"id": "fake", "object": "model"}]});
-        return Ok(wire::plain(StatusCode::OK, "application/json", &list.to_string()));
+        return Ok(plain(StatusCode::OK, "application/json", &list.to_string()));
     }
     let protocol = match path.as_str() {
         path if path.ends_with("/chat/completions") => Protocol::OpenAi,
         path if path.ends_with("/messages") => Protocol::Anthropic,
-        _ => return Ok(wire::plain(StatusCode::NOT_FOUND, "application/json", "{\"detail\":\"Not Found\"}")),
+        _ => return Ok(plain(StatusCode::NOT_FOUND, "application/json", "{\"detail\":\"Not Found\"}")),
     };
     let Ok(collected) = body.collect().await else { return Err(HangUp) };
     let bytes: Bytes = collected.to_bytes();
     let Ok(body) = serde_json::from_slice::<Value>(&bytes) else {
         shared.ledger.write(json!({"event": "unreadable", "bytes": bytes.len()}));
-        return Ok(wire::plain(StatusCode::BAD_REQUEST, "application/json", "{\"error\":{\"message\":\"not JSON\"}}"));
+        return Ok(plain(
+            StatusCode::BAD_REQUEST,
+            "application/json",
+            "{\"error\":{\"message\":\"not JSON\"}}",
+        ));
     };
-    let headers = head.headers.iter().map(|(name, value)| {
-        (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned())
-    });
+    let headers = head
+        .headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
     let transcript = wire::transcript(protocol, &body);
     let mut seen = Seen {
         protocol,
@@ -241,11 +223,11 @@ async fn answer(seen: &Seen, asked: u64, shared: &Arc<Shared>) -> Result<Respons
     match reply {
         Reply::Say(answer) => {
             tokio::time::sleep(answer.delay).await;
-            Ok(wire::say(seen, answer, asked, shared.ledger.clone()))
+            Ok(wire::say(seen, &answer, asked, shared.ledger.clone()))
         }
         Reply::Refuse { status, headers, body } => {
             note(&format!("refused {status}"));
-            let mut response = wire::plain(status, "application/json", &body);
+            let mut response = plain(status, "application/json", &body);
             for (name, value) in headers {
                 response.headers_mut().insert(name, value);
             }
@@ -253,7 +235,7 @@ async fn answer(seen: &Seen, asked: u64, shared: &Arc<Shared>) -> Result<Respons
         }
         Reply::Raw { content_type, body } => {
             note("raw");
-            Ok(wire::plain(StatusCode::OK, content_type, &body))
+            Ok(plain(StatusCode::OK, content_type, &body))
         }
         Reply::HangUp => {
             note("hung up");

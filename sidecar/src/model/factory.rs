@@ -8,11 +8,12 @@ use http::{HeaderMap, HeaderValue, Uri};
 
 use super::Model;
 use super::anthropic::{self, Anthropic};
-use super::credentials::{Credentials, KeyHeader, header_name};
 use super::openai::OpenAi;
 use super::provider::{Protocol, Provider};
 use super::scripted::Scripted;
-use crate::outbound::{Options, Outbound, OutboundError};
+use crate::outbound::{
+    CredentialError, Credentials, KeyHeader, Options, Outbound, OutboundError, USER_AGENT,
+};
 use crate::secrets::{SecretError, Secrets};
 
 /// A manifest's model that cannot be made.
@@ -20,16 +21,10 @@ use crate::secrets::{SecretError, Secrets};
 pub enum ModelConfigError {
     #[error("spec.model.baseUrl {0:?} is no address; write http:// or https://, a host and a path")]
     BaseUrl(String),
-    #[error("spec.model: {0:?} is no name of a header; correct extraHeaders or headersFrom")]
-    HeaderName(String),
-    #[error("spec.model.extraHeaders: the value of {0:?} cannot be sent; use visible ASCII characters")]
-    HeaderValue(String),
-    #[error(
-        "spec.model: what Secret {name:?} holds under {key:?} cannot be sent as a header; check it for line ends"
-    )]
-    SecretValue { name: String, key: String },
     #[error("spec.model: {0}")]
-    Secret(#[from] SecretError),
+    Credentials(#[from] CredentialError),
+    #[error("spec.model.caBundleFrom: {0}")]
+    Certificates(#[from] SecretError),
     #[error("spec.model: {0}")]
     Outbound(#[from] OutboundError),
 }
@@ -60,14 +55,8 @@ fn over_http(
     key: KeyHeader,
     mut headers: HeaderMap,
 ) -> Result<Arc<dyn Model>, ModelConfigError> {
-    headers.insert(
-        http::header::USER_AGENT,
-        HeaderValue::from_static(concat!("holdfast/", env!("CARGO_PKG_VERSION"))),
-    );
-    for (name, value) in &manifest.extra_headers {
-        let value = HeaderValue::try_from(value).map_err(|_| ModelConfigError::HeaderValue(name.clone()))?;
-        headers.insert(header_name(name)?, value);
-    }
+    headers.insert(http::header::USER_AGENT, USER_AGENT);
+    headers.extend(Credentials::fixed(&manifest.extra_headers)?);
     let key = manifest.api_key_secret_ref.clone().map(|reference| (key, reference));
     let credentials = Credentials::new(secrets.clone(), key, headers, manifest.headers_from.clone())?;
     let mut options = Options::from_env();

@@ -10,7 +10,6 @@
 //! ```
 
 mod anthropic;
-mod credentials;
 mod error;
 mod factory;
 mod openai;

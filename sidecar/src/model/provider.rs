@@ -12,11 +12,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::credentials::Credentials;
 use super::error::speaks_of_overflow;
 use super::retry::{Attempts, retry_after};
 use super::{Ask, Model, ModelError, ModelReply, Piece};
-use crate::outbound::{Event, Events, Outbound, OutboundError, Spliced, read_bounded};
+use crate::outbound::{Credentials, Event, Events, Outbound, OutboundError, Spliced, read_bounded};
 
 /// No answer of a model is this large; something else answers.
 const MAX_ANSWER: usize = 32 << 20;

@@ -104,7 +104,7 @@ mod tests {
     fn small_pieces_travel_together_and_large_ones_uncopied() {
         let large = Bytes::from(vec![b'x'; SMALL]);
         let small = Bytes::from_static(b"ab");
-        let sent = frames(vec![small.clone(), Bytes::new(), small.clone(), large.clone(), small.clone()]);
+        let sent = frames(vec![small.clone(), Bytes::new(), small.clone(), large.clone(), small]);
         assert_eq!(sent.len(), 3);
         assert_eq!(sent[0], "abab");
         assert_eq!(sent[1].as_ptr(), large.as_ptr(), "shared, not copied");

@@ -5,12 +5,14 @@
 //!
 //! ```text
 //! Outbound ── connect (TCP, HTTP proxies, tls)      one pool of idle connections a client
+//!     ├────── Credentials                           headers from Secrets
 //!     ├────── Spliced                               a request body made of shared pieces
 //!     └────── read_bounded, Events                  an answer, whole or as server-sent events
 //! ```
 
 mod body;
 mod connect;
+mod credentials;
 mod sse;
 mod tls;
 
@@ -28,8 +30,13 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 pub use body::Spliced;
 use connect::Connector;
+pub use credentials::{CredentialError, Credentials, KeyHeader};
 pub use sse::{Event, Events};
 pub use tls::Trust;
+
+/// Who we are, to whom it may concern.
+pub const USER_AGENT: http::HeaderValue =
+    http::HeaderValue::from_static(concat!("holdfast/", env!("CARGO_PKG_VERSION")));
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutboundError {

@@ -2,6 +2,16 @@
 //!
 //! A tool set knows its servers and `state/`, nothing of sessions. Whether a tool may run again after an interruption is
 //! decided by the runner, from the class it is given here.
+//!
+//! ```text
+//! ToolSet ── todo        built in: a pure effect on the state, and an answer
+//!     └───── mcp         one client a configured server, connected in the background
+//! ```
+
+mod arguments;
+mod mcp;
+mod set;
+mod todo;
 
 use std::sync::Arc;
 
@@ -9,8 +19,10 @@ use async_trait::async_trait;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+pub use set::{ToolConfigError, ToolSet, from_manifest};
+
 use crate::model::CallContext;
-use crate::state::Block;
+use crate::state::{Block, Meta, ToolUse};
 
 /// What an interruption means for a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,9 +41,20 @@ impl Safety {
     }
 }
 
+impl From<holdfast_crds::Safety> for Safety {
+    fn from(written: holdfast_crds::Safety) -> Self {
+        match written {
+            holdfast_crds::Safety::ReadOnly => Self::ReadOnly,
+            holdfast_crds::Safety::Idempotent => Self::Idempotent,
+            holdfast_crds::Safety::Unsafe => Self::Unsafe,
+        }
+    }
+}
+
 /// A tool as the model sees it.
 #[derive(Debug, Clone)]
 pub struct ToolSpec {
+    /// 1 to 64 letters, digits, `_` and `-`: what every provider takes.
     pub name: String,
     pub description: String,
     /// JSON Schema of the input.
@@ -69,6 +92,9 @@ impl ToolOutput {
 pub trait Tools: Send + Sync + 'static {
     /// What is on offer now. A server's list may change between two calls of this.
     fn specs(&self) -> Arc<Vec<ToolSpec>>;
+    /// Waits, not for long, until every server has been asked once for its tools. A replica that has just started would
+    /// else offer fewer tools than the one whose call it takes over.
+    async fn settle(&self) {}
     /// Runs one. Whatever goes wrong is an error result; dropping the future abandons the tool.
     async fn run(&self, call: ToolCall<'_>) -> ToolOutput;
 }
@@ -88,6 +114,6 @@ impl Tools for NoTools {
 }
 
 /// What a successful call of a built-in tool does to the state: a pure function of the call. `true` where it did.
-pub fn builtin_effect(_meta: &mut crate::state::Meta, _tool_use: &crate::state::ToolUse) -> bool {
-    false
+pub fn builtin_effect(meta: &mut Meta, tool_use: &ToolUse) -> bool {
+    tool_use.name == todo::NAME && todo::apply(meta, tool_use)
 }

@@ -1,5 +1,8 @@
 //! What the wire tests of models share.
 
+// A `json!` is written where it is used.
+#![allow(clippy::needless_pass_by_value)]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

@@ -9,9 +9,16 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone)]
 pub enum Reply {
     Say(Answer),
-    Refuse { status: StatusCode, headers: Vec<(HeaderName, HeaderValue)>, body: String },
+    Refuse {
+        status: StatusCode,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        body: String,
+    },
     /// These very bytes, with status 200.
-    Raw { content_type: &'static str, body: String },
+    Raw {
+        content_type: &'static str,
+        body: String,
+    },
     /// Closes the connection without a word.
     HangUp,
     /// Never answers.

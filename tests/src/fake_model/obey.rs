@@ -68,7 +68,8 @@ pub fn obey(seen: &Seen) -> Reply {
         answer.tools = orders.tools.iter().map(ordered).collect();
         return Reply::Say(answer);
     }
-    answer.text = text(&orders, heard, seen, results.iter().map(|result| result.text.as_str()).collect());
+    let said: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
+    answer.text = text(&orders, heard, seen, &said);
     if let Some(words) = orders.cut_after.filter(|_| still(orders.times)) {
         answer.ending = Ending::CutAfter(words);
     }
@@ -79,13 +80,14 @@ fn ordered(tool: &OrderedTool) -> Ask {
     Ask { id: None, name: tool.name.clone(), arguments: tool.input.to_string() }
 }
 
-fn text(orders: &Orders, heard: &str, seen: &Seen, results: Vec<&str>) -> String {
+fn text(orders: &Orders, heard: &str, seen: &Seen, results: &[&str]) -> String {
     match (&orders.say, orders.words) {
         (Some(text), _) => text.clone(),
         (None, Some(words)) => (0..words).map(|n| format!("w{n} ")).collect::<String>().trim_end().to_owned(),
         (None, None) if !results.is_empty() => format!("The tools said: {}", results.join("; ")),
         (None, None) => {
-            let turns = seen.transcript.iter().filter(|turn| turn.role == "user" && turn.tool_results.is_empty());
+            let turns =
+                seen.transcript.iter().filter(|turn| turn.role == "user" && turn.tool_results.is_empty());
             format!("You said: {heard} (turn {})", turns.count())
         }
     }

@@ -5,24 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Answer, Called, Ending, HangUp, Protocol, Returned, Seen, Turn};
+use super::{Answer, Called, Ending, Protocol, Returned, Seen, Turn};
 use crate::ledger::Ledger;
-
-pub(super) type FakeBody = UnsyncBoxBody<Bytes, HangUp>;
-
-pub(super) fn plain(status: StatusCode, content_type: &'static str, body: &str) -> Response<FakeBody> {
-    let body = Full::new(Bytes::from(body.to_owned())).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    response.headers_mut().insert("content-type", hyper::header::HeaderValue::from_static(content_type));
-    response
-}
+use crate::serve::{FakeBody, HangUp, plain};
 
 pub(super) fn transcript(protocol: Protocol, body: &Value) -> Vec<Turn> {
     let mut turns = Vec::new();
@@ -75,9 +65,10 @@ fn anthropic_tools(turn: &mut Turn, message: &Value) {
                 name: text("name"),
                 input: block["input"].clone(),
             }),
-            Some("tool_result") => turn
-                .tool_results
-                .push(Returned { id: text("tool_use_id"), text: text_of(&block["content"]) }),
+            Some("tool_result") => {
+                turn.tool_results
+                    .push(Returned { id: text("tool_use_id"), text: text_of(&block["content"]) });
+            }
             _ => {}
         }
     }
@@ -112,26 +103,27 @@ enum Piece {
     Cut,
 }
 
-pub(super) fn say(seen: &Seen, answer: Answer, asked: u64, ledger: Ledger) -> Response<FakeBody> {
+pub(super) fn say(seen: &Seen, answer: &Answer, asked: u64, ledger: Ledger) -> Response<FakeBody> {
     let calls: Vec<(String, String, String)> = answer
         .tools
         .iter()
         .map(|ask| (ask.id.clone().unwrap_or_else(fresh_id), ask.name.clone(), ask.arguments.clone()))
         .collect();
-    let tools = calls.iter().map(|(id, name, arguments)| json!({"id": id, "name": name, "arguments": arguments}));
+    let tools =
+        calls.iter().map(|(id, name, arguments)| json!({"id": id, "name": name, "arguments": arguments}));
     let mut departure =
         Departure { ledger, asked, text: answer.text.clone(), tools: tools.collect(), outcome: "gone" };
     if !seen.stream {
         let body = match seen.protocol {
-            Protocol::OpenAi => openai_whole(seen, &answer, &calls),
-            Protocol::Anthropic => anthropic_whole(seen, &answer, &calls),
+            Protocol::OpenAi => openai_whole(seen, answer, &calls),
+            Protocol::Anthropic => anthropic_whole(seen, answer, &calls),
         };
         departure.is("whole");
         return plain(StatusCode::OK, "application/json", &body.to_string());
     }
     let pieces = match seen.protocol {
-        Protocol::OpenAi => openai_stream(seen, &answer, &calls),
-        Protocol::Anthropic => anthropic_stream(seen, &answer, &calls),
+        Protocol::OpenAi => openai_stream(seen, answer, &calls),
+        Protocol::Anthropic => anthropic_stream(seen, answer, &calls),
     };
     let delay = answer.token_delay;
     let count = pieces.len();
@@ -169,7 +161,8 @@ pub(super) fn say(seen: &Seen, answer: Answer, asked: u64, ledger: Ledger) -> Re
 
 fn fresh_id() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let nanos =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
     format!("call_{:x}_{}", nanos, NEXT.fetch_add(1, Relaxed))
 }
 
@@ -178,7 +171,10 @@ fn model(seen: &Seen) -> &str {
 }
 
 fn counted(seen: &Seen, answer: &Answer) -> (usize, usize) {
-    (seen.transcript.iter().map(|turn| turn.text.len() / 4 + 1).sum(), answer.text.split_whitespace().count().max(1))
+    (
+        seen.transcript.iter().map(|turn| turn.text.len() / 4 + 1).sum(),
+        answer.text.split_whitespace().count().max(1),
+    )
 }
 
 /// The words of the text, with what follows the ending's count replaced by it.
@@ -214,9 +210,7 @@ fn openai_whole(seen: &Seen, answer: &Answer, calls: &[(String, String, String)]
 }
 
 fn openai_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, String)]) -> Vec<Piece> {
-    let chunk = |choices: Value| {
-        json!({"id": "chatcmpl-fake", "object": "chat.completion.chunk", "created": 1, "model": model(seen), "choices": choices})
-    };
+    let chunk = |choices: Value| json!({"id": "chatcmpl-fake", "object": "chat.completion.chunk", "created": 1, "model": model(seen), "choices": choices});
     let event = |data: Value, word: bool| Piece::Event { name: None, data: data.to_string(), word };
     let delta = |delta: Value| chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]));
     let mut pieces = vec![event(delta(json!({"role": "assistant", "content": ""})), false)];
@@ -250,7 +244,8 @@ fn openai_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, String)
     if seen.body["stream_options"]["include_usage"] == true {
         let (input, output) = counted(seen, answer);
         let mut usage = chunk(json!([]));
-        usage["usage"] = json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
+        usage["usage"] =
+            json!({"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output});
         pieces.push(event(usage, false));
     }
     pieces.push(Piece::Event { name: None, data: "[DONE]".into(), word: false });
@@ -287,10 +282,8 @@ fn anthropic_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, Stri
         "id": "msg_fake", "type": "message", "role": "assistant", "model": model(seen), "content": [],
         "stop_reason": null, "stop_sequence": null, "usage": {"input_tokens": input, "output_tokens": 1},
     });
-    let mut pieces = vec![
-        event("message_start", json!({"message": message}), false),
-        event("ping", json!({}), false),
-    ];
+    let mut pieces =
+        vec![event("message_start", json!({"message": message}), false), event("ping", json!({}), false)];
     let mut index = 0;
     let mut block = |pieces: &mut Vec<Piece>, open: Value, deltas: Vec<Piece>, whole: bool| {
         pieces.push(event("content_block_start", json!({"index": index, "content_block": open}), false));
@@ -314,9 +307,14 @@ fn anthropic_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, Stri
     }
     if !answer.text.is_empty() {
         let garbage = Piece::Event { name: Some("content_block_delta"), data: "<html>".into(), word: false };
-        let error = event("error", json!({"error": {"type": "overloaded_error", "message": "Overloaded"}}), false);
-        let said =
-            words(answer, |word| delta(at, json!({"type": "text_delta", "text": word}), true), garbage, error);
+        let error =
+            event("error", json!({"error": {"type": "overloaded_error", "message": "Overloaded"}}), false);
+        let said = words(
+            answer,
+            |word| delta(at, json!({"type": "text_delta", "text": word}), true),
+            garbage,
+            error,
+        );
         block(&mut pieces, json!({"type": "text", "text": ""}), said, answer.ending == Ending::Proper);
         at += 1;
     }
@@ -334,7 +332,8 @@ fn anthropic_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, Stri
         at += 1;
     }
     let reason = if calls.is_empty() { "end_turn" } else { "tool_use" };
-    let last = json!({"delta": {"stop_reason": reason, "stop_sequence": null}, "usage": {"output_tokens": output}});
+    let last =
+        json!({"delta": {"stop_reason": reason, "stop_sequence": null}, "usage": {"output_tokens": output}});
     pieces.push(event("message_delta", last, false));
     pieces.push(event("message_stop", json!({}), false));
     pieces

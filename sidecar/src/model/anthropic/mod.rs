@@ -8,11 +8,10 @@ use holdfast_crds::Model as Manifest;
 use http::{HeaderName, Uri};
 use serde_json::{Map, Value, json};
 
-use super::credentials::KeyHeader;
 use super::provider::Protocol;
 use super::request::{Preamble, opening, put};
 use super::{Ask, ModelConfigError, ModelError, ModelReply, endpoint, unreadable};
-use crate::outbound::Spliced;
+use crate::outbound::{KeyHeader, Spliced};
 
 const PUBLIC: &str = "https://api.anthropic.com/v1";
 pub(super) const VERSION: (HeaderName, &str) = (HeaderName::from_static("anthropic-version"), "2023-06-01");

@@ -73,20 +73,16 @@ struct MessageDelta {
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type")]
 enum Delta {
-    TextDelta {
-        text: String,
-    },
-    InputJsonDelta {
-        partial_json: String,
-    },
-    ThinkingDelta {
-        thinking: String,
-    },
-    SignatureDelta {
-        signature: String,
-    },
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    InputJson { partial_json: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
+    #[serde(rename = "signature_delta")]
+    Signature { signature: String },
     #[serde(other)]
     Else,
 }
@@ -247,13 +243,13 @@ impl Assembly {
             return Err(ModelError::Malformed { detail: format!("a piece belongs to no block ({index})") });
         };
         match delta {
-            Delta::TextDelta { text } => {
+            Delta::Text { text } => {
                 out.text(&text);
                 block.append("text", &text);
             }
-            Delta::InputJsonDelta { partial_json } => block.input.push_str(&partial_json),
-            Delta::ThinkingDelta { thinking } => block.append("thinking", &thinking),
-            Delta::SignatureDelta { signature } => block.append("signature", &signature),
+            Delta::InputJson { partial_json } => block.input.push_str(&partial_json),
+            Delta::Thinking { thinking } => block.append("thinking", &thinking),
+            Delta::Signature { signature } => block.append("signature", &signature),
             Delta::Else => {}
         }
         Ok(())
@@ -261,6 +257,8 @@ impl Assembly {
 }
 
 #[cfg(test)]
+// A `json!` is written where it is used.
+#[allow(clippy::needless_pass_by_value)]
 mod tests {
     use super::*;
     use serde_json::json;

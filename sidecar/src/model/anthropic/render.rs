@@ -124,6 +124,8 @@ fn sendable_id(id: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
+// A `json!` is written where it is used.
+#[allow(clippy::needless_pass_by_value)]
 mod tests {
     use super::*;
 

@@ -294,6 +294,8 @@ fn text_or_parts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D
 }
 
 #[cfg(test)]
+// A `json!` is written where it is used.
+#[allow(clippy::needless_pass_by_value)]
 mod tests {
     use super::*;
     use serde_json::json;

@@ -121,9 +121,9 @@ fn assistant(out: &mut Vec<u8>, message: &Message) {
     open(out, "assistant");
     out.extend_from_slice(b",\"content\":");
     if text.is_empty() {
-        out.extend_from_slice(b"null")
+        out.extend_from_slice(b"null");
     } else {
-        put(out, &text)
+        put(out, &text);
     }
     if calls.peek().is_some() {
         let calls: Vec<Value> = calls
@@ -183,6 +183,8 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 #[cfg(test)]
+// A `json!` is written where it is used.
+#[allow(clippy::needless_pass_by_value)]
 mod tests {
     use super::*;
 

@@ -1,25 +1,36 @@
-//! The headers that open a provider's door, read from Secrets and read again when the door stays shut.
+//! The headers that open a server's door, read from Secrets and read again when the door stays shut.
 
 use std::sync::{PoisonError, RwLock};
 
 use holdfast_crds::{HeaderFrom, SecretKeyRef};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::ModelConfigError;
-use crate::secrets::{Secret, Secrets};
+use crate::secrets::{Secret, SecretError, Secrets};
 
-/// How a provider takes its key.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("{0:?} is no name of a header; correct extraHeaders or headersFrom")]
+    HeaderName(String),
+    #[error("the value of {0:?} in extraHeaders cannot be sent; use visible ASCII characters")]
+    HeaderValue(String),
+    #[error("what Secret {name:?} holds under {key:?} cannot be sent as a header; check it for line ends")]
+    SecretValue { name: String, key: String },
+}
+
+/// How a server takes its key.
 #[derive(Debug, Clone)]
-pub(super) struct KeyHeader {
-    pub(super) name: HeaderName,
-    pub(super) prefix: &'static str,
+pub struct KeyHeader {
+    pub name: HeaderName,
+    pub prefix: &'static str,
 }
 
 impl KeyHeader {
-    pub(super) const BEARER: Self = Self { name: http::header::AUTHORIZATION, prefix: "Bearer " };
+    pub const BEARER: Self = Self { name: http::header::AUTHORIZATION, prefix: "Bearer " };
 }
 
-pub(super) struct Credentials {
+pub struct Credentials {
     secrets: Secrets,
     key: Option<(KeyHeader, SecretKeyRef)>,
     /// What is sent with every request as it is.
@@ -35,12 +46,12 @@ struct Current {
 }
 
 impl Credentials {
-    pub(super) fn new(
+    pub fn new(
         secrets: Secrets,
         key: Option<(KeyHeader, SecretKeyRef)>,
         fixed: HeaderMap,
         from: Vec<HeaderFrom>,
-    ) -> Result<Self, ModelConfigError> {
+    ) -> Result<Self, CredentialError> {
         let nothing = Current { headers: HeaderMap::new(), values: Vec::new() };
         let mut made = Self { secrets, key, fixed, from, current: RwLock::new(nothing) };
         let current = made.read()?;
@@ -48,12 +59,24 @@ impl Credentials {
         Ok(made)
     }
 
-    pub(super) fn headers(&self) -> HeaderMap {
+    /// Headers as a manifest writes them.
+    pub fn fixed<'a>(
+        headers: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> Result<HeaderMap, CredentialError> {
+        let parsed = headers.into_iter().map(|(name, value)| {
+            let value =
+                HeaderValue::try_from(value).map_err(|_| CredentialError::HeaderValue(name.clone()))?;
+            Ok((header_name(name)?, value))
+        });
+        parsed.collect()
+    }
+
+    pub fn headers(&self) -> HeaderMap {
         self.current.read().unwrap_or_else(PoisonError::into_inner).headers.clone()
     }
 
     /// Reads the Secrets again; whether they have changed.
-    pub(super) fn reread(&self) -> bool {
+    pub fn reread(&self) -> bool {
         let Ok(fresh) = self.read() else { return false };
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let changed = *current != fresh;
@@ -62,13 +85,13 @@ impl Credentials {
     }
 
     /// `text` without the values it should not have known.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub fn redact(&self, text: &str) -> String {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         let values = current.values.iter().map(Secret::expose).filter(|value| !value.is_empty());
         values.fold(text.to_owned(), |text, value| text.replace(value, "…"))
     }
 
-    fn read(&self) -> Result<Current, ModelConfigError> {
+    fn read(&self) -> Result<Current, CredentialError> {
         let mut headers = HeaderMap::new();
         let mut values = Vec::new();
         if let Some((KeyHeader { name, prefix }, reference)) = &self.key {
@@ -86,12 +109,12 @@ impl Credentials {
     }
 }
 
-pub(super) fn header_name(name: &str) -> Result<HeaderName, ModelConfigError> {
-    HeaderName::try_from(name).map_err(|_| ModelConfigError::HeaderName(name.to_owned()))
+fn header_name(name: &str) -> Result<HeaderName, CredentialError> {
+    HeaderName::try_from(name).map_err(|_| CredentialError::HeaderName(name.to_owned()))
 }
 
-fn sensitive(value: &str, reference: &SecretKeyRef) -> Result<HeaderValue, ModelConfigError> {
-    let mut value = HeaderValue::try_from(value).map_err(|_| ModelConfigError::SecretValue {
+fn sensitive(value: &str, reference: &SecretKeyRef) -> Result<HeaderValue, CredentialError> {
+    let mut value = HeaderValue::try_from(value).map_err(|_| CredentialError::SecretValue {
         name: reference.name.clone(),
         key: reference.key.clone(),
     })?;
