@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
-
+use super::ticks::{Ticks, Watch};
 use crate::state::{CallId, Slot};
 use crate::store::{EventId, LoggedEvent, Reply, StoreError};
 
@@ -20,9 +19,9 @@ pub struct Board {
 pub struct Desk {
     slot: Slot,
     /// Counts what the store announced about this slot.
-    announced: watch::Sender<u64>,
+    announced: Ticks,
     /// Counts what the run on this replica published.
-    published: watch::Sender<u64>,
+    published: Ticks,
     calls: Mutex<HashMap<CallId, Watched>>,
 }
 
@@ -45,8 +44,8 @@ impl Board {
         let desk = desks.entry(slot.clone()).or_insert_with(|| {
             Arc::new(Desk {
                 slot: slot.clone(),
-                announced: watch::Sender::new(0),
-                published: watch::Sender::new(0),
+                announced: Ticks::default(),
+                published: Ticks::default(),
                 calls: Mutex::default(),
             })
         });
@@ -56,13 +55,13 @@ impl Board {
     /// Wakes whoever waits for this slot. `false` where nobody does.
     pub fn announce(&self, slot: &Slot) -> bool {
         let desk = lock(&self.desks).get(slot).cloned();
-        desk.inspect(|desk| desk.announced.send_modify(|count| *count += 1)).is_some()
+        desk.inspect(|desk| desk.announced.tick()).is_some()
     }
 
     /// Wakes everybody: announcements were missed.
     pub fn announce_all(&self) {
         for desk in lock(&self.desks).values() {
-            desk.announced.send_modify(|count| *count += 1);
+            desk.announced.tick();
         }
     }
 
@@ -95,12 +94,12 @@ impl Drop for DeskRef {
 }
 
 impl Desk {
-    pub fn announcements(&self) -> watch::Receiver<u64> {
-        self.announced.subscribe()
+    pub fn announcements(&self) -> Watch {
+        self.announced.watch()
     }
 
-    pub fn publications(&self) -> watch::Receiver<u64> {
-        self.published.subscribe()
+    pub fn publications(&self) -> Watch {
+        self.published.watch()
     }
 
     pub fn feed(&self, call: &CallId) -> Option<Arc<Feed>> {
@@ -155,7 +154,7 @@ impl Desk {
     }
 
     fn tick(&self) {
-        self.published.send_modify(|count| *count += 1);
+        self.published.tick();
     }
 }
 

@@ -117,18 +117,17 @@ impl<'a> Run<'a> {
             self.lease.beat().await?;
         }
         loop {
-            if self.lease.pulse.mark.is_some() {
-                return self.end(End::interrupted(String::new(), String::new())).await;
-            }
-            if self.shared.phase.stopping() {
-                return self.suspend(None).await;
-            }
-            if Instant::now() >= self.deadline {
-                return self.end(End::call_timeout(settings.call_timeout)).await;
-            }
             match self.turn.next(settings.max_iterations) {
-                Next::RunTools(open) => self.run_tools(open).await?,
+                // The answer is there: whoever wants it stopped, or handed over, comes too late.
                 Next::Finish => return self.end(End::completed()).await,
+                _ if self.lease.pulse.mark.is_some() => {
+                    return self.end(End::interrupted(String::new(), String::new())).await;
+                }
+                _ if self.shared.phase.stopping() => return self.suspend(None).await,
+                _ if Instant::now() >= self.deadline => {
+                    return self.end(End::call_timeout(settings.call_timeout)).await;
+                }
+                Next::RunTools(open) => self.run_tools(open).await?,
                 Next::TooManyIterations => {
                     return self.end(End::too_many_iterations(settings.max_iterations)).await;
                 }
@@ -171,7 +170,6 @@ impl<'a> Run<'a> {
         };
         let mut reply = std::pin::pin!(self.shared.model.reply(ask));
         let mut announced = self.lease.desk.announcements();
-        announced.mark_unchanged();
         let (mut partial, mut unsent) = (String::new(), String::new());
         let mut flush: Option<Instant> = None;
         let mut said = false;
@@ -201,10 +199,7 @@ impl<'a> Run<'a> {
                     self.lease.beat().await?;
                 }
                 () = sleep_until(beat) => self.lease.beat().await?,
-                Ok(()) = announced.changed() => {
-                    announced.mark_unchanged();
-                    self.lease.beat().await?;
-                }
+                () = announced.ticked() => self.lease.beat().await?,
             }
             if self.lease.pulse.mark.is_some() {
                 say(self.lease, &self.call, message_id, &mut unsent);
@@ -221,7 +216,11 @@ impl<'a> Run<'a> {
         message.usage = Some(reply.usage);
         self.history.rename_repeated(&mut message);
         let asks_for_tools = message.tool_uses().next().is_some();
-        let entry = Entry::new(message);
+        let mut entry = Entry::new(message);
+        if asks_for_tools {
+            // Read back from the bytes it is journalled as: a takeover must arrive at the very same tool calls.
+            entry = Entry::from_bytes(entry.raw().clone());
+        }
         let Ok(message) = entry.message().cloned() else { return };
         self.turn.reply(entry.clone(), &message);
         if asks_for_tools {

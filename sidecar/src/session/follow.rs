@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
-use super::board::{DeskRef, FeedEnd};
+use super::board::{DeskRef, Feed, FeedEnd};
 use super::error::CallError;
 use super::settings::waits;
+use super::ticks::Watch;
 use crate::state::{CallId, Slot};
 use crate::store::{CallStatus, EventId, LiveCall, LoggedEvent, Reply, StoreError};
 
@@ -29,8 +30,9 @@ pub struct Follower {
     call: CallId,
     desk: DeskRef,
     last: Option<EventId>,
-    /// The store's log was read after the present run's feed was opened, or the feed holds everything.
-    caught_up: bool,
+    /// The feed whose run's earlier events have been read from the store, after it was opened. Every run's feed anew: what
+    /// a run on this very replica logged without seeing the answer is in the log and was never published.
+    caught_up: Option<Arc<Feed>>,
     /// This replica gave the call back under this fence; it relays whoever takes it.
     relay: Option<Relay>,
     failing_since: Option<Instant>,
@@ -59,7 +61,7 @@ impl Follower {
             call: call.clone(),
             desk,
             last: after,
-            caught_up: false,
+            caught_up: None,
             relay: None,
             failing_since: None,
             leaving: false,
@@ -83,13 +85,23 @@ impl Follower {
     async fn advance(&mut self, events: bool) -> Result<News, CallError> {
         loop {
             let mut published = self.desk.publications();
-            published.mark_unchanged();
             if let Some(feed) = self.desk.feed(&self.call) {
                 if events {
-                    if !self.caught_up && !feed.whole {
-                        self.caught_up = true;
-                        if let Some(news) = self.look(true).await? {
+                    if !feed.whole && !self.caught_up_with(&feed) {
+                        let news = self.look(true).await?;
+                        if self.failing_since.is_none() {
+                            self.caught_up = Some(Arc::clone(&feed));
+                        }
+                        if let Some(news) = news {
                             return Ok(news);
+                        }
+                        if self.failing_since.is_some() {
+                            // What was logged before must be told first: it is not skipped because the store is away.
+                            if self.leaving {
+                                return Ok(News::LetGo);
+                            }
+                            self.leaving = !self.wait_for_a_change(&mut published).await;
+                            continue;
                         }
                     }
                     let news = feed.after(self.last);
@@ -107,13 +119,14 @@ impl Follower {
                     Some(FeedEnd::Lost) => {}
                     None => {
                         tokio::select! {
-                            _ = published.changed() => continue,
+                            biased;
+                            () = published.ticked() => continue,
                             () = self.shared.phase.end() => {}
                         }
                     }
                 }
             }
-            self.caught_up = false;
+            self.caught_up = None;
             if let Some(news) = self.look(events).await? {
                 return Ok(news);
             }
@@ -123,6 +136,10 @@ impl Follower {
             // What was stored just before is still told: the loop looks once more.
             self.leaving = !self.wait_for_a_change(&mut published).await;
         }
+    }
+
+    fn caught_up_with(&self, feed: &Arc<Feed>) -> bool {
+        self.caught_up.as_ref().is_some_and(|known| Arc::ptr_eq(known, feed))
     }
 
     fn start_relay(&mut self, fence: u64) {
@@ -190,7 +207,7 @@ impl Follower {
     }
 
     /// `false` when it is no use waiting here any longer.
-    async fn wait_for_a_change(&mut self, published: &mut tokio::sync::watch::Receiver<u64>) -> bool {
+    async fn wait_for_a_change(&mut self, published: &mut Watch) -> bool {
         let now = Instant::now();
         let mut until = now + waits::POLL;
         if let Some(relay) = &self.relay {
@@ -204,12 +221,11 @@ impl Follower {
             self.start_relay(0);
         }
         let mut announced = self.desk.announcements();
-        announced.mark_unchanged();
         tokio::select! {
             biased;
             () = self.shared.phase.end() => return false,
-            _ = published.changed() => {}
-            _ = announced.changed() => {}
+            () = published.ticked() => {}
+            () = announced.ticked() => {}
             () = sleep_until(until) => {
                 // Nothing was announced: see for ourselves whether the slot is free. Whoever finds it free runs it.
                 if self.shared.phase.accepting() && self.desk.feed(&self.call).is_none() {

@@ -26,6 +26,7 @@ mod recovery;
 mod reply;
 mod run;
 pub mod settings;
+mod ticks;
 mod tools;
 
 use std::collections::HashMap;
@@ -126,6 +127,7 @@ impl Sessions {
     pub async fn attend(&self) {
         let shared = &self.shared;
         tokio::select! {
+            biased;
             () = Arc::clone(shared).listen() => {}
             () = Arc::clone(shared).look_for_work() => {}
             () = shared.phase.stop() => {

@@ -1,13 +1,14 @@
 //! Work nobody has: found by looking, faster by listening. No client's help is needed.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use rand::seq::SliceRandom;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::settings::{OVERDUE_BATCH, waits};
+use crate::state::Slot;
 use crate::store::StoreError;
 
 impl Shared {
@@ -58,7 +59,8 @@ impl Shared {
     async fn take_overdue(self: &Arc<Self>, bucket: u8) -> Result<bool, StoreError> {
         let mut slots = self.store.overdue(bucket, OVERDUE_BATCH).await?;
         let full = slots.len() == OVERDUE_BATCH;
-        slots.shuffle(&mut rand::rng());
+        // Replicas that look at the same moment do not queue up for the same slot: each has an order of its own.
+        slots.sort_by_cached_key(|slot| own_order(&self.settings.replica, slot));
         let mut progress = false;
         for slot in slots {
             if !self.has_room() {
@@ -78,4 +80,10 @@ impl Shared {
             tracing::warn!(error = error.label(), "looking for work failed: {error}");
         }
     }
+}
+
+fn own_order(replica: &str, slot: &Slot) -> u64 {
+    let mut hash = DefaultHasher::new();
+    (replica, slot).hash(&mut hash);
+    hash.finish()
 }

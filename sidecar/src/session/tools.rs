@@ -84,7 +84,6 @@ impl Run<'_> {
             })
             .collect();
         let mut announced = self.lease.desk.announcements();
-        announced.mark_unchanged();
         loop {
             let beat = self.lease.next_beat();
             tokio::select! {
@@ -98,10 +97,7 @@ impl Run<'_> {
                 },
                 () = sleep_until(self.deadline) => return Ok(()),
                 () = sleep_until(beat) => self.lease.beat().await?,
-                Ok(()) = announced.changed() => {
-                    announced.mark_unchanged();
-                    self.lease.beat().await?;
-                }
+                () = announced.ticked() => self.lease.beat().await?,
             }
             if self.lease.pulse.mark.is_some() {
                 return Ok(());
@@ -141,7 +137,10 @@ impl Run<'_> {
     fn idempotency_key(&self, pending: &Pending) -> String {
         let mut hash = Sha256::new();
         let user = self.lease.slot.user.as_ref();
-        let parts: [&[u8]; 9] = [
+        // Without step-by-step durability a reply can be lost after its tools have begun; the model is asked again and may
+        // want something else at the same place. That is another tool call.
+        let input = pending.tool_use.input.to_string();
+        let parts: [&[u8]; 11] = [
             self.shared.settings.prefix.as_bytes(),
             &[u8::from(user.is_some())],
             user.map_or("", |user| user.as_str()).as_bytes(),
@@ -151,6 +150,8 @@ impl Run<'_> {
             &self.call.retry.to_be_bytes(),
             &(pending.step as u64).to_be_bytes(),
             &(pending.index as u64).to_be_bytes(),
+            pending.tool_use.name.as_bytes(),
+            input.as_bytes(),
         ];
         for part in parts {
             hash.update((part.len() as u64).to_be_bytes());
