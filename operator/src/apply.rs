@@ -48,7 +48,10 @@ pub async fn apply(context: &Context, agent: &Agent, resources: Resources) -> Re
         to.apply(claim).await?;
     }
     if let Some(ManagedRedis { secret, service, network_policy, stateful_set }) = redis {
-        to.create_or_apply(secret).await?;
+        if let Some(secret) = secret {
+            // The pods carry its version, so they wait for it: that it was written wakes us again.
+            return to.create_or_apply(secret).await;
+        }
         to.apply(service).await?;
         to.apply(network_policy).await?;
         to.apply(stateful_set).await?;

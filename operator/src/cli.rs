@@ -44,6 +44,9 @@ pub struct Run {
     /// The name this process holds the lease by.
     #[arg(long, env = "POD_NAME", default_value = "holdfast-operator")]
     pub identity: String,
+    /// How long one look at one Agent may take before it is given up and tried again, in seconds.
+    #[arg(long, env = "HOLDFAST_RECONCILE_TIMEOUT", default_value_t = 60)]
+    pub reconcile_timeout: u64,
     /// How logs are written. What is written is decided by RUST_LOG.
     #[arg(long, env = "HOLDFAST_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,

@@ -21,6 +21,8 @@ use crate::{
 pub struct Settings {
     pub sidecar_image: String,
     pub redis_image: String,
+    /// A request that is never answered must not keep an Agent waiting for ever.
+    pub reconcile_timeout: Duration,
 }
 
 pub struct Context {
@@ -65,13 +67,15 @@ impl Checked {
     }
 }
 
+/// A version of a Secret or ConfigMap, and the names of its keys.
+type KeysAt = (Box<str>, BTreeSet<String>);
+
 /// What was found out earlier. Losing it costs a few requests and changes nothing.
 #[derive(Default)]
 pub struct Memory {
     /// For each object: a hash of what was last applied and the version it had afterwards.
     applied: Mutex<HashMap<Key, (u64, Box<str>)>>,
-    /// For each Secret or ConfigMap: its version and the names of its keys.
-    keys: Mutex<HashMap<Key, (Box<str>, BTreeSet<String>)>>,
+    keys: Mutex<HashMap<Key, KeysAt>>,
     checks: Mutex<HashMap<String, Checked>>,
     failures: Mutex<HashMap<String, u32>>,
 }

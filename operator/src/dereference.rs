@@ -173,10 +173,12 @@ async fn managed_password(context: &Context, agent: &Agent) -> Result<Option<Pas
     let version = found.as_ref().and_then(|secret| {
         Some(format!("{}/{}", secret.metadata.uid.as_ref()?, secret.metadata.resource_version.as_ref()?))
     });
-    let kept = found.and_then(|secret| secret.data?.remove(build::REDIS_PASSWORD_KEY));
-    let text = kept.and_then(|bytes| String::from_utf8(bytes.0).ok()).filter(|text| !text.is_empty());
+    let data = found.and_then(|secret| secret.data).unwrap_or_default();
+    let kept = data.get(build::REDIS_PASSWORD_KEY).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok());
+    let text = kept.filter(|text| !text.is_empty());
     let text = text.unwrap_or_else(|| Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_LENGTH));
-    Ok(Some(Password { text, version }))
+    let intact = data == build::redis_secret_data(agent, &text);
+    Ok(Some(Password { text, version, intact }))
 }
 
 /// Under autoscaling the live number is kept until someone else is seen to own it, then left alone: dropping it

@@ -4,17 +4,19 @@ use crate::build::ManifestError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("looking up {what} failed: {source}")]
+    #[error("looking up {what} failed: {}", words(source))]
     Dereference { what: String, source: Box<kube::Error> },
     #[error("{0}")]
     Build(#[from] ManifestError),
-    #[error("applying {object} failed: {source}")]
+    #[error("applying {object} failed: {}", words(source))]
     Apply { object: String, source: Box<kube::Error> },
     #[error("{object} exists and belongs to someone else; rename the Agent, or delete that object")]
     NameTaken { object: String },
-    #[error("deleting {object} failed: {source}")]
+    #[error("deleting {object} failed: {}", words(source))]
     Delete { object: String, source: Box<kube::Error> },
-    #[error("writing the status failed: {0}")]
+    #[error("the API server did not answer in time")]
+    TimedOut,
+    #[error("writing the status failed: {}", words(.0))]
     Status(Box<kube::Error>),
 }
 
@@ -26,6 +28,7 @@ impl Error {
             Self::Apply { .. } => "apply",
             Self::NameTaken { .. } => "name_taken",
             Self::Delete { .. } => "delete",
+            Self::TimedOut => "timed_out",
             Self::Status(_) => "status",
         }
     }
@@ -35,9 +38,17 @@ impl Error {
         match self {
             Self::Build(_) | Self::NameTaken { .. } => true,
             Self::Apply { source, .. } => {
-                matches!(source.as_ref(), kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422))
+                matches!(source.as_ref(), kube::Error::Api(status) if matches!(status.code, 400 | 422))
             }
-            Self::Dereference { .. } | Self::Delete { .. } | Self::Status(_) => false,
+            Self::Dereference { .. } | Self::Delete { .. } | Self::TimedOut | Self::Status(_) => false,
         }
+    }
+}
+
+/// What the API server said, without the rest of its answer: this stands in a condition for people to read.
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
     }
 }

@@ -111,6 +111,7 @@ async fn work(args: &Run, client: &Client, scopes: Vec<Scope>, metrics: Metrics,
         settings: Settings {
             sidecar_image: args.sidecar_image.clone(),
             redis_image: args.redis_image.clone(),
+            reconcile_timeout: Duration::from_secs(args.reconcile_timeout),
         },
         live: Arc::new(Live::new(WATCHES * scopes.len())),
         recorder: Recorder::new(client.clone(), reporter),

@@ -30,7 +30,7 @@ const OPERATOR: &str = "operator-token";
 /// The user the operator's chart would run it as.
 pub const OPERATOR_USER: &str = "system:serviceaccount:holdfast-system:holdfast";
 
-const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived","ResponseStarted"],
+const AUDIT_POLICY: &str = r#"{"apiVersion":"audit.k8s.io/v1","kind":"Policy","omitStages":["RequestReceived"],
 "rules":[{"level":"Metadata","users":["system:serviceaccount:holdfast-system:holdfast"]},{"level":"None"}]}"#;
 
 /// Killed when dropped.
@@ -173,9 +173,7 @@ impl ApiServer {
 
     /// As an administrator.
     pub async fn client(&self) -> Result<Client> {
-        let kubeconfig = Kubeconfig::from_yaml(&kubeconfig(self.port, ADMIN))?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(Client::try_from(config)?)
+        client(&kubeconfig(self.port, ADMIN)).await
     }
 
     /// A kubeconfig file: as an administrator.
@@ -183,10 +181,20 @@ impl ApiServer {
         self.written("admin.yaml", kubeconfig(self.port, ADMIN))
     }
 
-    /// A kubeconfig file: with the rights its chart gives the operator, and no more; through a proxy, if a port is given.
-    pub fn operator(&self, proxy: Option<u16>) -> Result<PathBuf> {
-        let port = proxy.unwrap_or(self.port);
-        self.written(&format!("operator-{port}.yaml"), kubeconfig(port, OPERATOR))
+    /// A kubeconfig file: with the rights its chart gives the operator, and no more.
+    pub fn operator(&self) -> Result<PathBuf> {
+        self.written("operator.yaml", kubeconfig(self.port, OPERATOR))
+    }
+
+    /// The same, through a proxy that speaks plain HTTP.
+    pub fn operator_through(&self, proxy: u16) -> Result<PathBuf> {
+        let kubeconfig = kubeconfig(proxy, OPERATOR).replace("https://", "http://");
+        self.written(&format!("operator-{proxy}.yaml"), kubeconfig)
+    }
+
+    /// As the operator.
+    pub async fn operator_client(&self) -> Result<Client> {
+        client(&kubeconfig(self.port, OPERATOR)).await
     }
 
     /// A fresh path for a log.
@@ -240,6 +248,12 @@ pub fn program(variable: &str, tool: &str) -> Result<PathBuf> {
         bail!("{rig} {tool} failed");
     }
     Ok(path.into())
+}
+
+async fn client(kubeconfig: &str) -> Result<Client> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
 }
 
 fn kubeconfig(port: u16, token: &str) -> String {

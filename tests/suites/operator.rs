@@ -6,51 +6,22 @@ mod bench;
 mod definition;
 #[path = "operator/objects.rs"]
 mod objects;
+#[path = "operator/rights.rs"]
+mod rights;
+#[path = "operator/setup.rs"]
+mod setup;
 #[path = "operator/status.rs"]
 mod status;
+#[path = "operator/store.rs"]
+mod store;
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use bench::{Bench, Operator, SOON, eventually};
-use k8s_openapi::{
-    api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
-use kube::{
-    Api,
-    api::{Patch, PatchParams},
-};
-use libtest_mimic::{Arguments, Trial};
-use serde::Deserialize as _;
-use tokio::runtime::Runtime;
-
-macro_rules! trials {
-    ($stand:expr, $($module:ident :: $name:ident $(($($extra:ident),*))?),* $(,)?) => {
-        vec![$({
-            let stand = Arc::clone($stand);
-            Trial::test(concat!(stringify!($module), "::", stringify!($name)), move || {
-                let outcome = stand.runtime.block_on($module::$name(&stand.bench $($(, &stand.$extra)*)?));
-                outcome.map_err(|error| format!("{error:#}\n\noperator:\n{}", stand.operator.log()).into())
-            })
-        }),*]
-    };
-}
-
-struct Stand {
-    runtime: Runtime,
-    bench: Bench,
-    operator: Operator,
-}
+use bench::{Bench, Operator, SOON, eventually, trials};
 
 fn main() -> Result<ExitCode> {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let arguments = Arguments::from_args();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let (bench, operator) = runtime.block_on(start())?;
-    let stand = Arc::new(Stand { runtime, bench, operator });
-    let trials = trials![
-        &stand,
+    let at_once = trials![
         definition::cel_and_rust_agree,
         definition::an_unknown_field_is_refused_with_its_name,
         definition::defaults_are_in_the_schema,
@@ -66,26 +37,24 @@ fn main() -> Result<ExitCode> {
         objects::a_paused_agent_is_left_as_it_is,
         status::ready_follows_the_replicas,
         status::a_missing_secret_is_named_and_healed_at_once,
+        store::what_a_store_would_lose_is_said,
+        store::a_store_that_refuses_us_blocks_only_what_is_new,
+        store::a_store_that_cannot_be_reached_from_here_blocks_nothing,
     ];
-    let conclusion = libtest_mimic::run(&arguments, trials);
-    // Alone, because they look at everything the operator does, or take rules away from everybody.
-    let alone = trials![
-        &stand,
+    // In this order, because they look at everything the operator did, or take something away from everybody.
+    let in_order = trials![
+        status::nothing_is_written_at_rest,
         status::an_invalid_manifest_leaves_what_runs,
-        status::nothing_is_written_at_rest(operator)
+        rights::every_right_is_used_and_none_is_missing,
+        rights::a_right_to_create_that_is_taken_away_is_missed,
     ];
-    let sequential = Arguments { test_threads: Some(1), ..arguments };
-    let last = libtest_mimic::run(&sequential, alone);
-    if conclusion.has_failed() || last.has_failed() {
-        eprintln!("{}", stand.bench.server.logs());
-    }
-    Ok(if conclusion.has_failed() || last.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    bench::run(start, at_once, in_order)
 }
 
-async fn start() -> Result<(Bench, Operator)> {
-    let bench = Bench::start(operator_program()?).await?;
+async fn start() -> Result<(Bench, Option<Operator>)> {
+    let bench = Bench::start(setup::operator_program()?).await?;
     bench.namespace("holdfast-system").await?;
-    install_rights(&bench).await?;
+    setup::install_rights(&bench).await?;
     let operator = bench.operator(&["--lease=holdfast"])?;
     // Started before its definition: it waits for it.
     eventually("an operator that waits for the definition", SOON, async || {
@@ -95,80 +64,12 @@ async fn start() -> Result<(Bench, Operator)> {
     })
     .await
     .with_context(|| operator.log())?;
-    install_definition(&bench).await?;
+    setup::install_definition(&bench).await?;
     eventually("a ready operator", SOON, async || {
         ensure!(operator.is_ready().await);
         Ok(())
     })
     .await
     .with_context(|| operator.log())?;
-    Ok((bench, operator))
-}
-
-/// From the chart, so that what is tested is what is installed.
-async fn install_rights(bench: &Bench) -> Result<()> {
-    let charts = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/holdfast");
-    let helm = holdfast_tests::apiserver::program("HOLDFAST_HELM", "helm")?;
-    let args = ["template", "holdfast", charts, "-n", "holdfast-system", "-s", "templates/rbac.yaml"];
-    let rendered = holdfast_tests::cluster::run(&helm.display().to_string(), &args, None)?;
-    let params = PatchParams::apply("helm").force();
-    for document in serde_yaml::Deserializer::from_str(&rendered) {
-        let object = serde_json::to_value(serde_yaml::Value::deserialize(document)?)?;
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let (client, patch) = (bench.client.clone(), Patch::Apply(&object));
-        match object["kind"].as_str() {
-            Some("ClusterRole") => drop(Api::<ClusterRole>::all(client).patch(name, &params, &patch).await?),
-            Some("ClusterRoleBinding") => {
-                drop(Api::<ClusterRoleBinding>::all(client).patch(name, &params, &patch).await?)
-            }
-            Some("Role") => {
-                drop(Api::<Role>::namespaced(client, "holdfast-system").patch(name, &params, &patch).await?)
-            }
-            Some("RoleBinding") => {
-                drop(
-                    Api::<RoleBinding>::namespaced(client, "holdfast-system")
-                        .patch(name, &params, &patch)
-                        .await?,
-                );
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-pub async fn install_definition(bench: &Bench) -> Result<()> {
-    let definition: serde_json::Value = serde_yaml::from_str(include_str!("../../crds/agents.yaml"))?;
-    let definitions: Api<CustomResourceDefinition> = Api::all(bench.client.clone());
-    let params = PatchParams {
-        field_validation: Some(kube::api::ValidationDirective::Strict),
-        ..PatchParams::apply("helm").force()
-    };
-    definitions.patch("agents.holdfast.dev", &params, &Patch::Apply(&definition)).await?;
-    eventually("an established definition", SOON, async || {
-        let found = definitions.get("agents.holdfast.dev").await?;
-        let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
-        ensure!(
-            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
-        );
-        Ok(())
-    })
-    .await
-}
-
-/// The program beside this one, built now so that it is never an old one.
-fn operator_program() -> Result<PathBuf> {
-    if let Some(given) = std::env::var_os("HOLDFAST_OPERATOR") {
-        return Ok(given.into());
-    }
-    let here = std::env::current_exe()?;
-    let folder =
-        here.parent().and_then(|deps| deps.parent()).context("this program is in no target folder")?;
-    let target = folder.parent().context("this program is in no target folder")?.display().to_string();
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
-    let args =
-        ["build", "-q", "--manifest-path", manifest, "-p", "holdfast-operator", "--target-dir", &target];
-    holdfast_tests::cluster::run(&cargo, &args, None)?;
-    Ok(folder.join("holdfast-operator"))
+    Ok((bench, Some(operator)))
 }

@@ -25,10 +25,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [holdfast.dev]
   resources: [agents/status]
   verbs: [patch]
-# Owning an object in a way that blocks the owner's deletion asks for this where the API server enforces it.
-- apiGroups: [holdfast.dev]
-  resources: [agents/finalizers]
-  verbs: [update]
 - apiGroups: [""]
   resources: [secrets, configmaps, services, serviceaccounts, persistentvolumeclaims]
   verbs: [get, list, watch, create, patch]

@@ -28,7 +28,8 @@ use kube::{Resource as _, ResourceExt as _};
 
 use crate::names;
 pub use redis::{
-    ManagedRedis, PASSWORD_KEY as REDIS_PASSWORD_KEY, Password, URL_KEY as REDIS_URL_KEY, url as redis_url,
+    ManagedRedis, PASSWORD_KEY as REDIS_PASSWORD_KEY, Password, URL_KEY as REDIS_URL_KEY,
+    secret_data as redis_secret_data, url as redis_url,
 };
 
 /// How many replicas to ask for.

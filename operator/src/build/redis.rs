@@ -40,6 +40,8 @@ pub struct Password {
     pub text: String,
     /// uid and resourceVersion of the Secret that holds it; absent before the first.
     pub version: Option<String>,
+    /// The Secret says what it should.
+    pub intact: bool,
 }
 
 impl std::fmt::Debug for Password {
@@ -50,7 +52,8 @@ impl std::fmt::Debug for Password {
 
 #[derive(Debug, Clone)]
 pub struct ManagedRedis {
-    pub secret: Secret,
+    /// Only where there is none yet, or it is not as it should be. Everything else carries its version.
+    pub secret: Option<Secret>,
     pub service: Service,
     pub network_policy: NetworkPolicy,
     pub stateful_set: StatefulSet,
@@ -58,7 +61,7 @@ pub struct ManagedRedis {
 
 pub(super) fn build(agent: &Agent, inputs: &Inputs, password: &Password) -> ManagedRedis {
     ManagedRedis {
-        secret: secret(agent, &password.text),
+        secret: (!password.intact).then(|| secret(agent, &password.text)),
         service: service(agent),
         network_policy: network_policy(agent),
         stateful_set: stateful_set(agent, inputs, password),
@@ -71,20 +74,25 @@ pub fn url(agent: &Agent, password: &str) -> String {
     format!("redis://:{password}@{name}.{namespace}.svc:{}/0", names::REDIS_PORT)
 }
 
-fn secret(agent: &Agent, password: &str) -> Secret {
+/// What the Secret must say.
+pub fn secret_data(agent: &Agent, password: &str) -> BTreeMap<String, ByteString> {
     let config = format!(
         "port {}\ndir /data\nappendonly yes\nappendfsync always\nmaxmemory-policy noeviction\nsave \"\"\nrequirepass {password}\n",
         names::REDIS_PORT
     );
     let bytes = |text: String| ByteString(text.into_bytes());
+    BTreeMap::from([
+        (CONFIG_KEY.to_owned(), bytes(config)),
+        (PASSWORD_KEY.to_owned(), bytes(password.to_owned())),
+        (URL_KEY.to_owned(), bytes(url(agent, password))),
+    ])
+}
+
+fn secret(agent: &Agent, password: &str) -> Secret {
     Secret {
         metadata: owned(agent, names::redis_name(agent), "store"),
         type_: Some("Opaque".to_owned()),
-        data: Some(BTreeMap::from([
-            (CONFIG_KEY.to_owned(), bytes(config)),
-            (PASSWORD_KEY.to_owned(), bytes(password.to_owned())),
-            (URL_KEY.to_owned(), bytes(url(agent, password))),
-        ])),
+        data: Some(secret_data(agent, password)),
         ..Secret::default()
     }
 }

@@ -1,13 +1,21 @@
 //! What the operator's tests stand on: one API server, operators as processes, and questions asked until they are
 //! answered.
 
+// Each suite uses its part of this.
+#![allow(dead_code)]
+
 use std::{
     path::PathBuf,
-    sync::atomic::{AtomicUsize, Ordering},
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use futures::future::LocalBoxFuture;
 use holdfast_crds::Agent;
 use holdfast_tests::apiserver::{ApiServer, Process, free_ports, tail};
 use k8s_openapi::{
@@ -18,7 +26,9 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
+use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 /// What the operator does by itself once an event has happened: a watch, a few requests.
 pub const SOON: Duration = Duration::from_secs(10);
@@ -27,10 +37,72 @@ pub const HEALED: Duration = Duration::from_secs(2);
 /// How long nothing must happen for us to believe that nothing happens.
 pub const QUIET: Duration = Duration::from_millis(1500);
 
+/// One test: its name, and what it does.
+pub type Test = (&'static str, fn(Arc<Stand>) -> LocalBoxFuture<'static, Result<()>>);
+
+macro_rules! trials {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        [$((
+            concat!(stringify!($module), "::", stringify!($name)),
+            |stand: std::sync::Arc<bench::Stand>| -> futures::future::LocalBoxFuture<'static, anyhow::Result<()>> {
+                Box::pin(async move { $module::$name(&stand.bench).await })
+            },
+        )),*] as [$crate::bench::Test; _]
+    };
+}
+pub(crate) use trials;
+
+/// What all tests of a suite share.
+pub struct Stand {
+    pub bench: Bench,
+    runtime: Runtime,
+}
+
+/// Runs a suite: first some tests side by side, then some in order. A failure is explained by the logs.
+pub fn run<F: Future<Output = Result<(Bench, Option<Operator>)>>>(
+    start: impl FnOnce() -> F,
+    at_once: impl IntoIterator<Item = Test>,
+    in_order: impl IntoIterator<Item = Test>,
+) -> Result<ExitCode> {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let arguments = Arguments::from_args();
+    if arguments.list {
+        libtest_mimic::run(&arguments, named(at_once.into_iter().chain(in_order), None)).exit();
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let (mut bench, operator) = runtime.block_on(start())?;
+    bench.operator = operator;
+    let stand = Arc::new(Stand { bench, runtime });
+    let side_by_side = Arguments { test_threads: arguments.test_threads.or(Some(4)), ..arguments.clone() };
+    let first = libtest_mimic::run(&side_by_side, named(at_once, Some(&stand)));
+    let alone = Arguments { test_threads: Some(1), ..arguments };
+    let last = libtest_mimic::run(&alone, named(in_order, Some(&stand)));
+    let failed = first.has_failed() || last.has_failed();
+    if failed {
+        eprintln!("{}", stand.bench.server.logs());
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn named(tests: impl IntoIterator<Item = Test>, stand: Option<&Arc<Stand>>) -> Vec<Trial> {
+    let trial = |(name, test): Test| {
+        let stand = stand.cloned();
+        Trial::test(name, move || {
+            let Some(stand) = stand else { return Ok(()) };
+            let outcome = stand.runtime.block_on(test(Arc::clone(&stand)));
+            let log = stand.bench.operator.as_ref().map(Operator::log).unwrap_or_default();
+            outcome.map_err(|error| format!("{error:#}\n\noperator:\n{log}").into())
+        })
+    };
+    tests.into_iter().map(trial).collect()
+}
+
 pub struct Bench {
     pub server: ApiServer,
     pub client: Client,
-    pub operator_program: PathBuf,
+    /// The one operator that looks at everything, where the suite has one.
+    pub operator: Option<Operator>,
+    operator_program: PathBuf,
     started: AtomicUsize,
 }
 
@@ -38,7 +110,7 @@ impl Bench {
     pub async fn start(operator_program: PathBuf) -> Result<Self> {
         let server = ApiServer::start().await?;
         let client = server.client().await?;
-        Ok(Self { server, client, operator_program, started: AtomicUsize::new(0) })
+        Ok(Self { server, client, operator: None, operator_program, started: AtomicUsize::new(0) })
     }
 
     /// An operator with the rights of its chart.
@@ -52,8 +124,12 @@ impl Bench {
         let [port] = free_ports()?;
         let mut arguments = vec!["run".to_owned(), format!("--listen=127.0.0.1:{port}")];
         arguments.extend(args.iter().map(|argument| (*argument).to_owned()));
+        let kubeconfig = match proxy {
+            Some(proxy) => self.server.operator_through(proxy)?,
+            None => self.server.operator()?,
+        };
         let environment = [
-            ("KUBECONFIG", self.server.operator(proxy)?.display().to_string()),
+            ("KUBECONFIG", kubeconfig.display().to_string()),
             ("RUST_LOG", "info,kube_runtime=warn".to_owned()),
             ("POD_NAMESPACE", "holdfast-system".to_owned()),
         ];

@@ -179,6 +179,7 @@ pub async fn a_managed_redis_keeps_its_password(bench: &Bench) -> Result<()> {
     space.deployment("a").await?;
     let redis = space.api::<StatefulSet>().get("a-redis").await?;
     ensure!(owner(&redis) == Some("a".to_owned()));
+    ensure!(redis.metadata.generation == Some(1), "the Redis was made and at once rolled");
     let secret = space.api::<Secret>().get("a-redis").await?;
     let text = |secret: &Secret, key: &str| {
         let bytes = secret
@@ -210,6 +211,15 @@ pub async fn a_managed_redis_keeps_its_password(bench: &Bench) -> Result<()> {
         .remove("agent.yaml")
         .unwrap_or_default();
     ensure!(!manifest.contains(&text(&secret, "password")), "the password is in the manifest");
+
+    let damage = json!({"stringData": {"redis.conf": "appendonly no"}});
+    space.api::<Secret>().patch("a-redis", &PatchParams::default(), &Patch::Merge(&damage)).await?;
+    eventually("the settings again", SOON, async || {
+        let again = space.api::<Secret>().get("a-redis").await?;
+        ensure!(text(&again, "redis.conf") == config && text(&again, "password") == text(&secret, "password"));
+        Ok(())
+    })
+    .await?;
     ensure!(space.api::<Deployment>().get("a").await?.spec.is_some());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A status that tells the truth, soon, and only when it changes.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use holdfast_crds::Agent;
 use k8s_openapi::api::{apps::v1::Deployment, events::v1::Event};
 use kube::{
@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::bench::{Bench, HEALED, Operator, QUIET, SOON, eventually, scripted};
+use crate::bench::{Bench, HEALED, QUIET, SOON, eventually, scripted};
 
 pub async fn ready_follows_the_replicas(bench: &Bench) -> Result<()> {
     let space = bench.namespace("ready").await?;
@@ -102,7 +102,7 @@ pub async fn an_invalid_manifest_leaves_what_runs(bench: &Bench) -> Result<()> {
     let written =
         eventually("an API server without the rule", SOON, async || space.apply("a", spec.clone()).await)
             .await;
-    let restored = crate::install_definition(bench).await;
+    let restored = crate::setup::install_definition(bench).await;
     ensure!(rules.flatten().is_some(), "the definition had no rules");
     (written?, restored?);
     let condition = space.says("a", "Accepted", "False", "LocalStoreWithReplicas", SOON).await?;
@@ -114,7 +114,8 @@ pub async fn an_invalid_manifest_leaves_what_runs(bench: &Bench) -> Result<()> {
 }
 
 /// Nothing is written where nothing has changed, however often it is looked at.
-pub async fn nothing_is_written_at_rest(bench: &Bench, operator: &Operator) -> Result<()> {
+pub async fn nothing_is_written_at_rest(bench: &Bench) -> Result<()> {
+    let operator = bench.operator.as_ref().context("this suite has no operator")?;
     let space = bench.namespace("rest").await?;
     space.apply("a", scripted()).await?;
     space.deployment("a").await?;

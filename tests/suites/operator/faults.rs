@@ -1,0 +1,165 @@
+//! An API server that errs, is silent or goes away; an operator that dies half-way; two operators.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use http::Method;
+use k8s_openapi::api::apps::v1::Deployment;
+
+use crate::{
+    bench::{Bench, Operator, SOON, eventually, scripted},
+    proxy::{Fault, Proxy},
+};
+
+/// The lease, one attempt, and what a busy machine adds.
+const FAILOVER: Duration = Duration::from_secs(20);
+
+async fn proxied(bench: &Bench, namespace: &str) -> Result<(Proxy, Operator)> {
+    let proxy = Proxy::start(bench.server.operator_client().await?).await?;
+    let watch = format!("--watch-namespace={namespace}");
+    let operator = bench.operator_through(Some(proxy.port), &[&watch, "--reconcile-timeout=1"])?;
+    Ok((proxy, operator))
+}
+
+/// Errors are told, tried again, and slow nobody else.
+pub async fn errors_are_told_and_tried_again(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("errors").await?;
+    let (proxy, operator) = proxied(bench, "errors").await?;
+    proxy.fail(Method::PATCH, "/deployments/broken", Fault::Status(500), usize::MAX);
+    proxy.fail(Method::PATCH, "/agents/clumsy/status", Fault::Status(503), 2);
+    space.apply("broken", scripted()).await?;
+    let said = space.says("broken", "Progressing", "False", "ApplyFailed", SOON).await?;
+    ensure!(said.message.contains("Deployment broken"), "{}", said.message);
+    for healthy in ["b", "c", "clumsy"] {
+        space.apply(healthy, scripted()).await?;
+        space.deployment(healthy).await?;
+        space.says(healthy, "Progressing", "True", "RollingOut", SOON).await?;
+    }
+    ensure!(proxy.failed("/agents/clumsy/status") == 2);
+    let failures = operator.get("/metrics").await?;
+    ensure!(failures.contains(r#"reconcile_failures_total{step="apply"}"#), "{failures}");
+    proxy.heal();
+    space.deployment("broken").await?;
+    space.says("broken", "Progressing", "True", "RollingOut", SOON).await.map(drop)
+}
+
+/// Silence ends by our own clock, whether the request was done or not.
+pub async fn silence_is_not_waited_for(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("silence").await?;
+    let (proxy, _operator) = proxied(bench, "silence").await?;
+    proxy.fail(Method::PATCH, "/services/a", Fault::Silence, 1);
+    proxy.fail(Method::PATCH, "/deployments/a", Fault::LostAnswer, 1);
+    space.apply("a", scripted()).await?;
+    space.says("a", "Progressing", "True", "RollingOut", SOON).await?;
+    ensure!(proxy.failed("/services/a") == 1 && proxy.failed("/deployments/a") == 1);
+    Ok(())
+}
+
+/// Watches that break are taken up again, and what happened meanwhile is seen.
+pub async fn broken_watches_are_taken_up_again(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("watches").await?;
+    let (proxy, _operator) = proxied(bench, "watches").await?;
+    space.apply("a", scripted()).await?;
+    space.deployment("a").await?;
+    for round in 0..3 {
+        proxy.cut();
+        let name = format!("b{round}");
+        space.apply(&name, scripted()).await?;
+        space.deployment(&name).await?;
+    }
+    Ok(())
+}
+
+/// Killed between two objects, its successor finishes.
+pub async fn a_restart_in_the_middle_is_finished_by_the_next(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("middle").await?;
+    let (proxy, operator) = proxied(bench, "middle").await?;
+    proxy.fail(Method::PATCH, "/configmaps/a", Fault::Silence, 1);
+    space.apply("a", scripted()).await?;
+    eventually("half an Agent", SOON, async || {
+        ensure!(proxy.failed("/configmaps/a") == 1);
+        Ok(())
+    })
+    .await?;
+    drop(operator);
+    ensure!(space.api::<Deployment>().get_opt("a").await?.is_none());
+    let _next = bench.operator(&["--watch-namespace=middle"])?;
+    space.deployment("a").await?;
+    space.says("a", "Accepted", "True", "Accepted", SOON).await.map(drop)
+}
+
+/// Two operators, one of which leads; when it dies the other takes over, and when it is told to stop at once.
+pub async fn another_leads_when_the_leader_is_gone(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("leaders").await?;
+    let start = || bench.operator(&["--watch-namespace=leaders", "--lease=holdfast"]);
+    let leads = async |operator: &Operator| {
+        operator.metric("holdfast_operator_leader").await.is_ok_and(|leads| leads == 1.0)
+    };
+    let first = start()?;
+    eventually("a leader", SOON, async || {
+        ensure!(leads(&first).await);
+        Ok(())
+    })
+    .await?;
+    let second = start()?;
+    eventually("a standby that is ready", SOON, async || {
+        ensure!(second.is_ready().await);
+        Ok(())
+    })
+    .await?;
+    space.apply("a", scripted()).await?;
+    space.deployment("a").await?;
+    ensure!(!leads(&second).await, "two lead");
+
+    let killed = Instant::now();
+    drop(first);
+    space.apply("b", scripted()).await?;
+    eventually("another leader", FAILOVER, async || {
+        ensure!(leads(&second).await);
+        Ok(space.api::<Deployment>().get("b").await?)
+    })
+    .await?;
+    println!("failover after a kill: {:.1} s", killed.elapsed().as_secs_f64());
+
+    let third = start()?;
+    eventually("another standby", SOON, async || {
+        ensure!(third.is_ready().await);
+        Ok(())
+    })
+    .await?;
+    let mut second = second;
+    second.process.terminate()?;
+    ensure!(second.process.wait()?.success(), "{}", second.log());
+    let stopped = Instant::now();
+    eventually("a third leader", Duration::from_secs(5), async || {
+        ensure!(leads(&third).await);
+        Ok(())
+    })
+    .await?;
+    println!("failover after a stop: {:.1} s", stopped.elapsed().as_secs_f64());
+    let mut third = third;
+    third.process.terminate()?;
+    ensure!(third.process.wait()?.success(), "{}", third.log());
+    Ok(())
+}
+
+/// A leader that cannot renew leaves before anyone else may lead.
+pub async fn a_leader_that_cannot_renew_leaves(bench: &Bench) -> Result<()> {
+    bench.namespace("renew").await?;
+    let proxy = Proxy::start(bench.server.operator_client().await?).await?;
+    let mut operator =
+        bench.operator_through(Some(proxy.port), &["--watch-namespace=renew", "--lease=holdfast"])?;
+    eventually("a leader", SOON, async || {
+        ensure!(operator.metric("holdfast_operator_leader").await? == 1.0);
+        Ok(())
+    })
+    .await?;
+    proxy.fail(Method::PUT, "/leases/holdfast", Fault::Silence, usize::MAX);
+    let since = Instant::now();
+    while !operator.process.has_exited() {
+        ensure!(since.elapsed() < Duration::from_secs(12), "it leads on without a lease");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    ensure!(operator.process.log().contains("the lease could not be renewed"), "{}", operator.log());
+    Ok(())
+}
