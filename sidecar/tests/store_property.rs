@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
+use property::fixture::Fixture;
 use property::requests::{limits, operations};
-use property::twins::{Fixture, Twins};
+use property::twins::Twins;
 
 const CASES: u32 = 256;
 

@@ -1,6 +1,7 @@
 //! What the suites share: processes, ports, clients.
 
 pub mod apiserver;
+pub mod certificates;
 pub mod checker;
 pub mod cluster;
 pub mod fake_model;

@@ -1,41 +1,19 @@
 //! One sequence of requests, sent to both stores.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdfast_sidecar::state::Slot;
-use holdfast_sidecar::store::redis::{RedisConfig, RedisStore};
 use holdfast_sidecar::store::*;
 
+use super::answers::{Answer, Request, answer, kind};
+use super::fixture::{Fixture, wall};
 use super::requests::{Cache, Event, Holder, Operation};
-use crate::support::eventually;
-use crate::support::requests::{Talk, blob, id, slot};
-use crate::support::stores::{random_prefix, shared_url};
+use crate::support::requests::{blob, id};
 
 const CALLS: u8 = 4;
-
-/// A request with everything in it, so that it can be sent again.
-#[derive(Debug, Clone)]
-enum Request {
-    Begin(Begin),
-    Claim(Claim),
-    Append(Append),
-    Renew(Renew),
-    Commit(Commit),
-    Suspend(Suspend),
-    Interrupt(u8),
-    Retry(Retry),
-    Rewrite(Rewrite),
-    Delete,
-    Load(Option<usize>),
-    Status(u8),
-    Events(u8, Option<EventId>),
-    List(usize, Option<String>),
-    Live,
-    Overdue,
-}
 
 /// What a caller of one slot remembers.
 #[derive(Default)]
@@ -47,65 +25,6 @@ struct Seen {
     history: Option<Known>,
     last: Option<Request>,
     cursor: Option<String>,
-}
-
-/// A Redis store that hears its own announcements, used for one sequence after another.
-pub struct Fixture {
-    store: Arc<dyn Store>,
-    clock: Arc<AtomicU64>,
-    limits: Limits,
-    heard: tokio::sync::broadcast::Receiver<Announcement>,
-    prefix: String,
-    connection: ::redis::aio::MultiplexedConnection,
-}
-
-impl Fixture {
-    pub async fn new(limits: Limits) -> Self {
-        let clock = Arc::new(AtomicU64::new(wall()));
-        let prefix = random_prefix();
-        let store = RedisStore::open(RedisConfig::new(shared_url()), &prefix, limits.clone())
-            .expect("a store")
-            .on_clock(Arc::clone(&clock));
-        let client = ::redis::Client::open(shared_url()).expect("a client");
-        let connection = client.get_multiplexed_async_connection().await.expect("a connection");
-        let mut heard = store.announcements();
-        let talk = Talk { store: Arc::new(store), slot: slot("warm") };
-        talk.granted("one").await;
-        eventually("a subscription", || async {
-            talk.interrupt("one", "{}").await;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            (!heard.is_empty()).then_some(())
-        })
-        .await;
-        while let Ok(Ok(_)) = tokio::time::timeout(Duration::from_millis(50), heard.recv()).await {}
-        let fixture = Self { store: talk.store, clock, limits, heard, prefix, connection };
-        fixture.keys(true).await;
-        fixture
-    }
-
-    /// The keys there are, with the times they run out.
-    async fn keys(&self, unlink: bool) -> BTreeMap<String, i64> {
-        let mut connection = self.connection.clone();
-        let pattern = format!("hf:{{{}.*", self.prefix);
-        let keys: Vec<String> =
-            ::redis::cmd("KEYS").arg(pattern).query_async(&mut connection).await.expect("keys");
-        if keys.is_empty() {
-            return BTreeMap::new();
-        }
-        let mut pipe = ::redis::pipe();
-        for key in &keys {
-            pipe.cmd("PEXPIRETIME").arg(key);
-        }
-        if unlink {
-            pipe.cmd("UNLINK").arg(&keys).ignore();
-        }
-        let times: Vec<i64> = pipe.query_async(&mut connection).await.expect("times");
-        keys.into_iter().zip(times).collect()
-    }
-}
-
-fn wall() -> u64 {
-    u64::try_from(jiff::Timestamp::now().as_millisecond()).expect("a time")
 }
 
 pub struct Twins<'a> {
@@ -385,19 +304,6 @@ impl<'a> Twins<'a> {
     }
 }
 
-/// The request's name and the names in the answer down to the second level: `Begin Ok Granted`.
-fn kind(request: &Request, answer: &str) -> String {
-    let request = format!("{request:?}");
-    let name = |text: &str| {
-        text.split(|c: char| !c.is_alphanumeric()).find(|word| !word.is_empty()).unwrap_or("").to_owned()
-    };
-    let outcome = match answer.split_once("status: ") {
-        Some((_, status)) => status,
-        None => answer.split_once('(').map_or("", |(_, inner)| inner),
-    };
-    format!("{} {} {}", name(&request), name(answer), name(outcome))
-}
-
 fn known(cache: Cache, seen: &Seen) -> Option<Known> {
     let (Cache::Seen { off }, Some(known)) = (cache, seen.history) else { return None };
     Some(match off {
@@ -408,66 +314,4 @@ fn known(cache: Cache, seen: &Seen) -> Option<Known> {
         4 => Known { len: 0, tail: Tail::default(), ..known },
         _ => Known { tail: Tail::of(Some(b"other")), ..known },
     })
-}
-
-enum Answer {
-    Begun(Result<Begun, StoreError>),
-    Claimed(Result<Claimed, StoreError>),
-    Pulse(Result<Pulse, StoreError>),
-    Committed(Result<Committed, StoreError>),
-    Retried(Result<Retried, StoreError>),
-    Loaded(Result<Option<Loaded>, StoreError>),
-    Listed(Result<SessionPage, StoreError>),
-    Other(String),
-}
-
-impl Answer {
-    fn shown(&self) -> String {
-        match self {
-            Self::Begun(answer) => format!("{answer:?}"),
-            Self::Claimed(answer) => format!("{answer:?}"),
-            Self::Pulse(answer) => format!("{answer:?}"),
-            Self::Committed(answer) => format!("{answer:?}"),
-            Self::Retried(answer) => format!("{answer:?}"),
-            Self::Loaded(answer) => format!("{answer:?}"),
-            Self::Listed(answer) => format!("{answer:?}"),
-            Self::Other(answer) => answer.clone(),
-        }
-    }
-}
-
-async fn answer(store: &dyn Store, slot: &Slot, request: &Request) -> Answer {
-    let call_id = |call: &u8| id(&format!("call {call}"));
-    let text = |answer: &dyn std::fmt::Debug| Answer::Other(format!("{answer:?}"));
-    match request {
-        Request::Begin(begin) => Answer::Begun(store.begin(slot, begin).await),
-        Request::Claim(claim) => Answer::Claimed(store.claim(slot, claim).await),
-        Request::Append(append) => Answer::Pulse(store.append(slot, append).await),
-        Request::Renew(renew) => Answer::Pulse(store.renew(slot, renew).await),
-        Request::Commit(commit) => Answer::Committed(store.commit(slot, commit).await),
-        Request::Suspend(suspend) => text(&store.suspend(slot, suspend).await),
-        Request::Interrupt(call) => text(&store.interrupt(slot, &call_id(call), &blob("{\"why\":1}")).await),
-        Request::Retry(retry) => Answer::Retried(store.retry(slot, retry).await),
-        Request::Rewrite(rewrite) => text(&store.rewrite(slot, rewrite).await),
-        Request::Delete => text(&store.delete(slot).await),
-        Request::Load(last) => Answer::Loaded(store.load(slot, *last).await),
-        Request::Status(call) => text(&store.status(slot, &call_id(call)).await),
-        Request::Events(call, after) => text(&store.events(slot, &call_id(call), *after).await),
-        Request::List(limit, cursor) => {
-            Answer::Listed(store.list(&id("ann"), *limit, cursor.as_deref()).await)
-        }
-        Request::Live => text(&store.live(slot).await),
-        Request::Overdue => {
-            let mut due = BTreeSet::new();
-            for bucket in 0..store.buckets() {
-                for slot in store.overdue(bucket, 100).await.expect("overdue") {
-                    // A session that ran out with work in it may be named until somebody claims it in vain.
-                    if store.load(&slot, Some(0)).await.expect("load").is_some() {
-                        due.insert(slot);
-                    }
-                }
-            }
-            text(&due)
-        }
-    }
 }

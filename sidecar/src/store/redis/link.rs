@@ -15,6 +15,8 @@ use futures::stream::BoxStream;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, ProtocolVersion, PushInfo, PushKind, Value};
 use redis::{IntoConnectionInfo, TlsCertificates};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
@@ -116,6 +118,11 @@ impl Standalone {
         let info = info.set_redis_settings(settings.set_skip_set_lib_name());
         match &self.config.ca {
             Some(ca) => {
+                // The crate takes a bundle without a certificate for one that trusts nobody.
+                let readable = CertificateDer::pem_slice_iter(ca).collect::<Result<Vec<_>, _>>();
+                if readable.is_ok_and(|found| found.is_empty()) {
+                    return Err(unusable("the CA bundle has no certificate in PEM and"));
+                }
                 let certificates = TlsCertificates { client_tls: None, root_cert: Some(ca.clone()) };
                 Client::build_with_tls(info, certificates)
                     .map_err(|_| unusable("the CA bundle, or the URL it came with,"))
