@@ -30,7 +30,7 @@ async fn steps(agent: &Agent, context: &Context) -> Result<Action, Error> {
     let applied = match verdict.hold {
         None => {
             let resources = build(agent, &found.inputs)?;
-            apply(context, agent, resources).await
+            Box::pin(apply(context, agent, resources)).await
         }
         Some(_) => Ok(()),
     };

@@ -2,6 +2,8 @@
 
 #[path = "operator/bench.rs"]
 mod bench;
+#[path = "operator/charts.rs"]
+mod charts;
 #[path = "operator/definition.rs"]
 mod definition;
 #[path = "operator/objects.rs"]
@@ -22,6 +24,8 @@ use bench::{Bench, Operator, SOON, eventually, trials};
 
 fn main() -> Result<ExitCode> {
     let at_once = trials![
+        charts::the_charts_are_understood,
+        charts::every_pod_is_restricted,
         definition::cel_and_rust_agree,
         definition::an_unknown_field_is_refused_with_its_name,
         definition::defaults_are_in_the_schema,

@@ -216,7 +216,9 @@ pub async fn a_managed_redis_keeps_its_password(bench: &Bench) -> Result<()> {
     space.api::<Secret>().patch("a-redis", &PatchParams::default(), &Patch::Merge(&damage)).await?;
     eventually("the settings again", SOON, async || {
         let again = space.api::<Secret>().get("a-redis").await?;
-        ensure!(text(&again, "redis.conf") == config && text(&again, "password") == text(&secret, "password"));
+        ensure!(
+            text(&again, "redis.conf") == config && text(&again, "password") == text(&secret, "password")
+        );
         Ok(())
     })
     .await?;

@@ -1,0 +1,113 @@
+//! The charts, as a real API server reads them; and every pod there is, as the restricted Pod Security standard does.
+
+use anyhow::{Context as _, Result, ensure};
+use holdfast_tests::{apiserver::program, cluster};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, StatefulSet},
+    core::v1::{Namespace, Pod, PodTemplateSpec},
+};
+use kube::{
+    Api, ResourceExt as _,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams, ValidationDirective},
+    core::{GroupVersionKind, TypeMeta},
+    discovery,
+};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, SOON, Space, eventually};
+
+fn rendered(chart: &str, settings: &[&str]) -> Result<Vec<Value>> {
+    let path = format!("{}/../charts/{chart}", env!("CARGO_MANIFEST_DIR"));
+    let helm = program("HOLDFAST_HELM", "helm")?.display().to_string();
+    let mut args = vec!["template", "holdfast", &path, "-n", "charts"];
+    args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let text = cluster::run(&helm, &args, None)?;
+    let documents = serde_yaml::Deserializer::from_str(&text).map(serde_yaml::Value::deserialize);
+    let documents: Vec<Value> =
+        documents.map(|document| Ok(serde_json::to_value(document?)?)).collect::<Result<_>>()?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}
+
+/// Nothing the charts say is unknown to the API server, whichever way they are set.
+pub async fn the_charts_are_understood(bench: &Bench) -> Result<()> {
+    bench.namespace("charts").await?;
+    bench.namespace("team-a").await?;
+    let everything = [
+        "watchNamespaces={team-a}",
+        "dashboard.enabled=true",
+        "priorityClassName=system-cluster-critical",
+        "imagePullSecrets[0].name=registry",
+        "nodeSelector.disk=ssd",
+        "podLabels.team=a",
+        "podAnnotations.note=b",
+        "tolerations[0].key=gpu",
+        "tolerations[0].operator=Exists",
+    ];
+    let charts = [("holdfast-crds", &[][..]), ("holdfast", &[]), ("holdfast", &everything)];
+    for (chart, settings) in charts {
+        for object in rendered(chart, settings)? {
+            understood(bench, &object).await.with_context(|| format!("{chart} {settings:?}: {object}"))?;
+        }
+    }
+    let refused = rendered("holdfast", &["replica=3"]).expect_err("a value nobody knows was taken");
+    ensure!(format!("{refused:#}").contains("replica"), "{refused:#}");
+    Ok(())
+}
+
+async fn understood(bench: &Bench, object: &Value) -> Result<()> {
+    let types: TypeMeta = serde_json::from_value(object.clone())?;
+    let kind = GroupVersionKind::try_from(&types)?;
+    let (resource, capabilities): (ApiResource, _) = discovery::pinned_kind(&bench.client, &kind).await?;
+    let object: DynamicObject = serde_json::from_value(object.clone())?;
+    let api: Api<DynamicObject> = match (capabilities.scope, object.namespace()) {
+        (discovery::Scope::Cluster, _) => Api::all_with(bench.client.clone(), &resource),
+        (discovery::Scope::Namespaced, namespace) => {
+            Api::namespaced_with(bench.client.clone(), namespace.as_deref().unwrap_or("charts"), &resource)
+        }
+    };
+    let strict = Some(ValidationDirective::Strict);
+    let params =
+        PatchParams { dry_run: true, field_validation: strict, ..PatchParams::apply("helm").force() };
+    api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?;
+    Ok(())
+}
+
+/// The operator's own pods, an agent's, its companions' and its Redis'.
+pub async fn every_pod_is_restricted(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("restricted").await?;
+    let label = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    let namespaces: Api<Namespace> = Api::all(bench.client.clone());
+    namespaces.patch("restricted", &PatchParams::default(), &Patch::Merge(&label)).await?;
+    let spec = json!({"model": {"provider": "Scripted"}, "companions": [{"name": "crm", "image": "crm:1", "port": 8000}],
+        "stateStore": {"type": "Redis", "redis": {"managed": {}}}});
+    space.apply("a", spec).await?;
+    let agent = space.deployment("a").await?.spec.context("a spec")?.template;
+    let mut redis = space.api::<StatefulSet>().get("a-redis").await?.spec.context("a spec")?.template;
+    // What the StatefulSet's controller would add.
+    let data = serde_json::from_value(
+        json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-a-redis-0"}}),
+    )?;
+    redis.spec.get_or_insert_default().volumes.get_or_insert_default().push(data);
+    let chart = rendered("holdfast", &[])?.into_iter().find(|object| object["kind"] == "Deployment");
+    let chart: Deployment = serde_json::from_value(chart.context("a Deployment")?)?;
+    for (name, template) in
+        [("agent", agent), ("redis", redis), ("operator", chart.spec.context("a spec")?.template)]
+    {
+        eventually(name, SOON, async || admitted(&space, name, &template).await).await?;
+    }
+    // That the standard is enforced here at all.
+    let mut plain = PodTemplateSpec::default();
+    plain.spec.get_or_insert_default().containers =
+        vec![serde_json::from_value(json!({"name": "a", "image": "a"}))?];
+    ensure!(admitted(&space, "plain", &plain).await.is_err(), "nothing is enforced");
+    Ok(())
+}
+
+async fn admitted(space: &Space, name: &str, template: &PodTemplateSpec) -> Result<()> {
+    let mut pod = Pod { spec: template.spec.clone(), ..Pod::default() };
+    pod.metadata.name = Some(name.to_owned());
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    space.api::<Pod>().create(&params, &pod).await?;
+    Ok(())
+}
