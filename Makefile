@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 MANIFEST ?= examples/hello.yaml
 RIG := tests/rig
+BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 
 .PHONY: help
 help: ## Show this list
@@ -13,16 +14,17 @@ help: ## Show this list
 .PHONY: run
 run: ## Serve examples/hello.yaml (or MANIFEST=...) on http://127.0.0.1:8080
 	@cargo build --locked -p holdfast-sidecar
-	@exec target/debug/holdfast-sidecar run $(MANIFEST)
+	@exec $(BUILT)/holdfast-sidecar run $(MANIFEST)
 
 .PHONY: chat
 chat: ## Talk to what `make run` serves
 	@cargo build -q --locked -p holdfast-sidecar
-	@exec target/debug/holdfast-sidecar chat
+	@exec $(BUILT)/holdfast-sidecar chat
 
 .PHONY: test
 test: ## Everything that needs no pods: units, stores on a real Redis, the operator on a real kube-apiserver
 	@$(RIG)/tools redis-server etcd kube-apiserver kubectl > /dev/null
+	@cargo build --locked -p holdfast-sidecar --features failpoints
 	@cargo test --locked --workspace
 
 .PHONY: e2e
@@ -31,6 +33,8 @@ e2e: cluster-up images ## The suites that need pods, on a kind cluster of three 
 
 .PHONY: soak
 soak: ## The long runs: a million simulated schedules
+	@cargo build --locked --release -p holdfast-sidecar --features failpoints
+	@HOLDFAST_CHAOS_CALLS=20000 HOLDFAST_CHAOS_FAULTS=1000 cargo test --locked --release -p holdfast-tests --test chaos -- --nocapture
 	@HOLDFAST_SIM_SCHEDULES=1000000 cargo test --locked --release -p holdfast-sidecar --test simulation -- --nocapture
 
 .PHONY: lint

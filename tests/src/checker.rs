@@ -16,7 +16,7 @@ pub struct Evidence {
     pub told: Vec<Told>,
     /// The model's ledger: `asked` records with whole transcripts.
     pub model: Vec<Value>,
-    /// The tools' ledger: `ran` records with `tool`, `key` and `input`.
+    /// The tools' ledger: `executed` records with `tool` and `arguments`.
     pub tools: Vec<Value>,
     /// The final state of each session, by (user, session).
     pub states: BTreeMap<(String, String), Value>,
@@ -231,11 +231,11 @@ fn paired(turns: &[Value]) -> bool {
 
 fn judge_tools(evidence: &Evidence, verdict: &mut Verdict) {
     let mut runs: BTreeMap<String, usize> = BTreeMap::new();
-    for record in evidence.tools.iter().filter(|record| record["event"] == "ran") {
+    for record in evidence.tools.iter().filter(|record| record["event"] == "executed") {
         let tool = record["tool"].as_str().unwrap_or_default();
         if evidence.unsafe_tools.contains(tool) {
             // The input of every tool call in these loads is unique, so that it names the call without our key.
-            *runs.entry(format!("{tool} {}", record["input"])).or_default() += 1;
+            *runs.entry(format!("{tool} {}", record["arguments"])).or_default() += 1;
         }
     }
     for (call, times) in runs {
@@ -279,7 +279,7 @@ mod tests {
         Evidence {
             told: vec![told("1", "one"), told("2", "two")],
             states: [(("u".into(), "s".into()), state(&["one", "two"], &["r-1", "r-2"]))].into(),
-            unsafe_tools: ["pay".to_owned()].into(),
+            unsafe_tools: ["refund".to_owned()].into(),
             ..Evidence::default()
         }
     }
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(broken(&unpaired), [UNPAIRED]);
 
         let mut paid_twice = evidence();
-        paid_twice.tools = vec![json!({"event": "ran", "tool": "pay", "input": {"n": 1}}); 2];
+        paid_twice.tools = vec![json!({"event": "executed", "tool": "refund", "arguments": {"n": 1}}); 2];
         assert_eq!(broken(&paid_twice), [UNSAFE_TWICE]);
 
         let mut unanswered = evidence();

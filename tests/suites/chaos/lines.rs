@@ -64,7 +64,7 @@ async fn die_at(point: &str, trigger: Trigger) -> Result<()> {
     let said = match trigger {
         Trigger::SlowCall | Trigger::Stop | Trigger::Interrupt => "one #{\"words\":40,\"tokenDelayMs\":100}",
         Trigger::Retry => "one #{\"fail\":{\"status\":400,\"times\":1}}",
-        _ => "one #{\"tools\":[{\"name\":\"pay\",\"input\":{\"mark\":\"one\"}}]}",
+        _ => "one #{\"tools\":[{\"name\":\"refund\",\"input\":{\"mark\":\"one\"}}]}",
     };
     let call = json!({"input": said, "callId": "c1", "stream": trigger == Trigger::SlowCall});
     stage.add_replica(&[]).await?;

@@ -125,7 +125,7 @@ impl Stage {
         let evidence = Evidence {
             model: Ledger::read(&self.folder.path().join("model.jsonl"))?,
             tools: Ledger::read(&self.folder.path().join("tools.jsonl"))?,
-            unsafe_tools: ["pay".to_owned()].into(),
+            unsafe_tools: ["refund".to_owned()].into(),
             states,
             told,
         };
@@ -144,9 +144,6 @@ impl Stage {
         })
     }
 
-    pub fn addresses(&self) -> (String, String) {
-        (self.model.url(), self.tools.url())
-    }
 }
 
 /// What a client says: plain, slow, or in need of tools; never the same twice.
@@ -154,10 +151,10 @@ fn line(session: usize, call: usize, slow: bool) -> String {
     let mark = format!("s{session} c{call}");
     match (session + call) % 4 {
         0 => format!("{mark} #{{\"words\":12,\"tokenDelayMs\":20}}"),
-        1 => format!("{mark} #{{\"tools\":[{{\"name\":\"pay\",\"input\":{{\"mark\":\"{mark}\"}}}}],\"delayMs\":50}}"),
+        1 => format!("{mark} #{{\"tools\":[{{\"name\":\"refund\",\"input\":{{\"mark\":\"{mark}\"}}}}],\"delayMs\":50}}"),
         2 if slow => format!("{mark} #{{\"words\":30,\"tokenDelayMs\":100}}"),
         2 => format!(
-            "{mark} #{{\"tools\":[{{\"name\":\"look\",\"input\":{{\"mark\":\"{mark}\"}}}},{{\"name\":\"pay\",\"input\":{{\"mark\":\"{mark}\"}}}}]}}"
+            "{mark} #{{\"tools\":[{{\"name\":\"lookup\",\"input\":{{\"mark\":\"{mark}\"}}}},{{\"name\":\"refund\",\"input\":{{\"mark\":\"{mark}\"}}}}]}}"
         ),
         _ => mark,
     }
@@ -183,9 +180,9 @@ spec:
       mcp:
         url: {tools}
       safety:
-        look: ReadOnly
-        note: Idempotent
-        pay: Unsafe
+        lookup: ReadOnly
+        put: Idempotent
+        refund: Unsafe
   stateStore:
     type: Redis
     redis:
