@@ -13,6 +13,8 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, ProtocolVersion, PushInfo, PushKind, Value};
 use redis::{IntoConnectionInfo, TlsCertificates};
 use rustls::pki_types::CertificateDer;
@@ -76,6 +78,15 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
+/// Requests go out at once; and a subscription, on which nothing is ever sent, still learns that its server is gone.
+fn tcp_settings() -> TcpSettings {
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(15))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3);
+    TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)
+}
+
 /// One server.
 pub struct Standalone {
     config: RedisConfig,
@@ -115,7 +126,7 @@ impl Standalone {
         if let Some(password) = credentials.password {
             settings = settings.set_password(password);
         }
-        let info = info.set_redis_settings(settings.set_skip_set_lib_name());
+        let info = info.set_redis_settings(settings.set_skip_set_lib_name()).set_tcp_settings(tcp_settings());
         match &self.config.ca {
             Some(ca) => {
                 // The crate takes a bundle without a certificate for one that trusts nobody.
