@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use holdfast_crds::{Agent, AuthType, Redis};
+use holdfast_crds::{Agent, AuthType, Redis, SecretKeyRef};
 use http::HeaderName;
+use redis::IntoConnectionInfo;
 
 use crate::api::auth::{Auth, Token};
 use crate::config::{Config, StoreChoice};
@@ -11,8 +12,10 @@ use crate::model;
 use crate::secrets::{SecretError, Secrets};
 use crate::session::Sessions;
 use crate::store::file::FileOptions;
-use crate::store::{FileStore, MemoryStore, Store};
-use crate::tools;
+use crate::store::redis::{Credentials, RedisConfig};
+use crate::store::{FileStore, MemoryStore, RedisStore, Store, StoreError};
+use crate::telemetry::{Measured, Metrics};
+use crate::tools::{self, Tools};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
@@ -34,7 +37,7 @@ pub enum AssembleError {
 pub struct Assembled {
     pub sessions: Sessions,
     pub auth: Auth,
-    pub store: Arc<dyn Store>,
+    pub metrics: Arc<Metrics>,
 }
 
 pub async fn assemble(agent: &Agent, config: &Config, secrets: &Secrets) -> Result<Assembled, AssembleError> {
@@ -44,16 +47,16 @@ pub async fn assemble(agent: &Agent, config: &Config, secrets: &Secrets) -> Resu
         settings.system_prompt = Some(prompt.into());
     }
     let auth = auth(agent, secrets)?;
-    let model = model::from_manifest(agent, secrets)?;
-    let store = open_store(config, secrets).await?;
-    let tools = tools::from_manifest(agent, secrets)?;
+    let metrics = Arc::new(Metrics::default());
+    let model = Arc::new(Measured::new(&metrics, model::from_manifest(agent, secrets)?));
+    let store = Arc::new(Measured::new(&metrics, open_store(config, secrets)?));
+    let tools = Arc::new(Measured::new(&metrics, tools::from_manifest(agent, secrets)?));
     // Who takes over a call at once should offer the tools that the call began with.
     tools.settle().await;
-    let sessions = Sessions::new(Arc::clone(&store), model, tools, settings);
-    Ok(Assembled { sessions, auth, store })
+    Ok(Assembled { sessions: Sessions::new(store, model, tools, settings), auth, metrics })
 }
 
-async fn open_store(config: &Config, secrets: &Secrets) -> Result<Arc<dyn Store>, AssembleError> {
+fn open_store(config: &Config, secrets: &Secrets) -> Result<Arc<dyn Store>, AssembleError> {
     let limits = config.limits.clone();
     Ok(match &config.store {
         StoreChoice::Memory => Arc::new(MemoryStore::new(limits)),
@@ -61,12 +64,43 @@ async fn open_store(config: &Config, secrets: &Secrets) -> Result<Arc<dyn Store>
             let options = FileOptions { cache_bytes: config.settings.cache_bytes, ..FileOptions::default() };
             Arc::new(FileStore::open(folder, limits, options)?)
         }
-        StoreChoice::Redis(redis) => open_redis(redis, config, secrets).await?,
+        StoreChoice::Redis(redis) => {
+            let unusable = |error: StoreError| AssembleError::Redis(error.to_string());
+            let server = redis_config(redis, secrets)?;
+            Arc::new(RedisStore::open(server, &config.settings.prefix, limits).map_err(unusable)?)
+        }
     })
 }
 
-async fn open_redis(_: &Redis, _: &Config, _: &Secrets) -> Result<Arc<dyn Store>, AssembleError> {
-    Err(AssembleError::Redis("this build has no Redis; use JsonFile".into()))
+fn redis_config(redis: &Redis, secrets: &Secrets) -> Result<RedisConfig, AssembleError> {
+    let unreadable = |error: SecretError| AssembleError::Redis(error.to_string());
+    let mut config = match (&redis.url, &redis.url_secret_ref) {
+        (Some(url), _) => RedisConfig::new(url),
+        (None, Some(reference)) => {
+            let mut config = RedisConfig::new(secrets.read(reference).map_err(unreadable)?.expose());
+            let (secrets, reference) = (secrets.clone(), reference.clone());
+            config.credentials = Some(Arc::new(move || credentials(&secrets, &reference)));
+            config
+        }
+        (None, None) => {
+            let detail = "a managed Redis exists only in a cluster; here, name one by url or urlSecretRef";
+            return Err(AssembleError::Redis(detail.to_owned()));
+        }
+    };
+    if let Some(tls) = &redis.tls {
+        config.ca = Some(secrets.read_certificates(&tls.ca_from).map_err(unreadable)?.into_bytes());
+    }
+    Ok(config)
+}
+
+/// As the Secret has them now: a rotated password is found at the next connection.
+fn credentials(secrets: &Secrets, reference: &SecretKeyRef) -> Result<Credentials, String> {
+    let url = secrets.read(reference).map_err(|error| error.to_string())?;
+    // The crate's own message may repeat the URL, and the URL has the password.
+    let info = url.expose().into_connection_info().map_err(|_| "the URL in it is none".to_owned())?;
+    let settings = info.redis_settings();
+    let text = |value: Option<&str>| value.map(str::to_owned);
+    Ok(Credentials { username: text(settings.username()), password: text(settings.password()) })
 }
 
 fn auth(agent: &Agent, secrets: &Secrets) -> Result<Auth, AssembleError> {

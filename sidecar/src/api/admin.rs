@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
 use tokio::sync::mpsc;
 
-use crate::serve::Peers;
+use crate::serve::{OpenRequests, Peers};
 use crate::session::Sessions;
+use crate::telemetry::{Metrics, metrics};
 
 /// Whether calls should be sent here.
 pub struct Readiness {
@@ -43,12 +45,19 @@ impl Readiness {
 #[derive(Clone)]
 pub struct Admin {
     readiness: Arc<Readiness>,
+    metrics: Arc<Metrics>,
+    open: Arc<OpenRequests>,
     drain: mpsc::Sender<()>,
 }
 
 impl Admin {
-    pub fn new(readiness: Arc<Readiness>, drain: mpsc::Sender<()>) -> Self {
-        Self { readiness, drain }
+    pub fn new(
+        readiness: Arc<Readiness>,
+        metrics: Arc<Metrics>,
+        open: Arc<OpenRequests>,
+        drain: mpsc::Sender<()>,
+    ) -> Self {
+        Self { readiness, metrics, open, drain }
     }
 
     pub async fn answer(&self, request: Request, peers: Peers) -> Response {
@@ -58,6 +67,10 @@ impl Admin {
                 None => "ok\n".into_response(),
                 Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response(),
             },
+            (&Method::GET, "/metrics") => {
+                let text = self.metrics.render(&self.readiness.sessions, self.open.count());
+                ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
+            }
             (&Method::POST, "/drain") if !is_inside(peers) => {
                 (StatusCode::FORBIDDEN, "only from inside the pod\n").into_response()
             }

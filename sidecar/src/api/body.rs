@@ -7,7 +7,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::error::Category;
 
 use super::problem::Problem;
@@ -80,9 +80,13 @@ fn too_large(limit: usize) -> Problem {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-        Category::Data => Problem::unprocessable(format!("the body is JSON of another shape: {error}")),
-        Category::Syntax | Category::Eof | Category::Io => {
+    serde_json::from_slice(bytes).map_err(|error| {
+        // A wrong shape may be met before the place where it stops to be JSON at all.
+        let is_json =
+            error.classify() == Category::Data && serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
+        if is_json {
+            Problem::unprocessable(format!("the body is JSON of another shape: {error}"))
+        } else {
             Problem::bad_request("not-json", format!("the body is not JSON: {error}"))
         }
     })

@@ -7,12 +7,14 @@ use http::header::{ACCEPT, LOCATION};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::App;
 use super::address::{Address, CallAddress, encode};
 use super::body;
 use super::context::{call_context, call_id};
-use super::problem::Problem;
+use super::problem::{Problem, ProblemDocument};
+use super::schema;
 use super::sse;
 use crate::model::CallContext;
 use crate::session::{Admitted, CallError, CallRequest, CallView, News};
@@ -21,25 +23,35 @@ use crate::store::EventId;
 
 const LAST_EVENT_ID: &str = "last-event-id";
 
-#[derive(Debug, Deserialize)]
+/// `messages` or `input`, and how to answer.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CallBody {
+    #[schema(value_type = Option<Vec<schema::Message>>, nullable = false)]
     messages: Option<Vec<Message>>,
+    /// Short for one user message.
+    #[schema(nullable = false, example = "hello")]
     input: Option<String>,
+    /// Answer with events. So does `accept: text/event-stream`.
     #[serde(default)]
     stream: bool,
+    /// Answer at once, with where to look later.
     #[serde(default)]
     background: bool,
+    /// The same id is the same call, however often it is sent. Without one the server makes one.
+    #[schema(nullable = false, min_length = 1, max_length = 512)]
     call_id: Option<String>,
     #[serde(default)]
+    #[schema(value_type = Option<schema::Context>, nullable = false)]
     context: CallContext,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RetryBody {
     stream: bool,
     background: bool,
+    #[schema(value_type = Option<schema::Context>, nullable = false)]
     context: CallContext,
 }
 
@@ -61,6 +73,23 @@ impl Form {
     }
 }
 
+/// Sends messages and gets the answer: whole, as events, or later.
+#[utoipa::path(post, path = "/S/calls", operation_id = "start_call", request_body = CallBody,
+    params(("idempotency-key" = Option<String>, Header, description = "The callId, if the body has none")),
+    responses(
+        (status = 200, description = "The call, ended; or, streamed, its events", content((schema::Call = "application/json"), (String = "text/event-stream"))),
+        (status = 202, description = "Taken, in the background", body = schema::Call, headers(("location" = String, description = "Where the call is"))),
+        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 409, description = "`call-conflict`: this callId was used with other messages; `session-busy`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 410, description = "`reply-expired`, `session-deleted`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 429, description = "`queue-full`, `overloaded`, with `Retry-After`; nothing was admitted", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn start(
     State(app): State<App>,
     Address(slot): Address,
@@ -80,6 +109,22 @@ pub async fn start(
     answer(&app, &parts, slot, call, admitted, Form::asked(stream, asked.background)).await
 }
 
+/// Goes on from the last good step of a failed call.
+#[utoipa::path(post, path = "/S/calls/{call}/retry", operation_id = "retry_call", request_body = Option<RetryBody>,
+    responses(
+        (status = 200, description = "The call, ended; or, streamed, its events", content((schema::Call = "application/json"), (String = "text/event-stream"))),
+        (status = 202, description = "Taken, in the background", body = schema::Call, headers(("location" = String, description = "Where the call is"))),
+        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-call`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 409, description = "`not-retryable`, `session-busy`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 429, description = "`overloaded`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn retry(
     State(app): State<App>,
     CallAddress { slot, call }: CallAddress,
@@ -93,10 +138,29 @@ pub async fn retry(
     answer(&app, &parts, slot, call, admitted, Form::asked(stream, asked.background)).await
 }
 
+/// The calls of a session that wait, run or are suspended, oldest first.
+#[utoipa::path(get, path = "/S/calls", operation_id = "list_calls",
+    responses(
+        (status = 200, description = "The live calls", body = Vec<schema::Call>),
+        (status = 400, description = "`bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn live(State(app): State<App>, Address(slot): Address) -> Result<Json<Vec<CallView>>, Problem> {
     Ok(Json(app.sessions().live(&slot).await?))
 }
 
+/// One call.
+#[utoipa::path(get, path = "/S/calls/{call}", operation_id = "get_call",
+    responses(
+        (status = 200, description = "The call", body = schema::Call),
+        (status = 400, description = "`bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-call`: unknown, or past `replyTtl`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn one(
     State(app): State<App>,
     CallAddress { slot, call }: CallAddress,
@@ -104,6 +168,17 @@ pub async fn one(
     Ok(Json(app.sessions().status(&slot, &call).await.map_err(about(&call))?))
 }
 
+/// The events of a call, from its first or after `Last-Event-ID`, until it ends.
+#[utoipa::path(get, path = "/S/calls/{call}/events", operation_id = "follow_call",
+    params(("last-event-id" = Option<String>, Header, description = "An `id:` of this call")),
+    responses(
+        (status = 200, description = "The events", body = String, content_type = "text/event-stream"),
+        (status = 400, description = "`bad-event-id`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-call`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn events(
     State(app): State<App>,
     CallAddress { slot, call }: CallAddress,

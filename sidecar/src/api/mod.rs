@@ -17,6 +17,7 @@ mod context;
 pub mod openapi;
 mod problem;
 mod routes;
+pub mod schema;
 mod sessions;
 mod sse;
 
@@ -28,6 +29,7 @@ use axum::response::Response;
 use http::StatusCode;
 use tower::ServiceExt;
 
+pub use address::encode;
 pub use problem::Problem;
 pub use routes::{SESSION_PREFIXES, paths};
 

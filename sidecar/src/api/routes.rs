@@ -10,6 +10,10 @@ use super::{App, calls, openapi, sessions};
 pub const SESSION_PREFIXES: [&str; 3] =
     ["/v1/users/{user}/sessions/{session}", "/v1/sessions/{session}", "/v1"];
 
+/// A user's sessions, and those of the user who is proven or named by a header.
+pub const USER_LIST: &str = "/v1/users/{user}/sessions";
+pub const PROVEN_LIST: &str = "/v1/sessions";
+
 fn session_routes() -> Vec<(&'static str, MethodRouter<App>)> {
     vec![
         ("", delete(sessions::delete)),
@@ -26,8 +30,8 @@ fn session_routes() -> Vec<(&'static str, MethodRouter<App>)> {
 
 fn other_routes() -> Vec<(&'static str, MethodRouter<App>)> {
     vec![
-        ("/v1/users/{user}/sessions", get(sessions::list)),
-        ("/v1/sessions", get(sessions::list)),
+        (USER_LIST, get(sessions::list)),
+        (PROVEN_LIST, get(sessions::list)),
         ("/openapi.json", get(openapi::serve)),
     ]
 }

@@ -8,11 +8,13 @@ use http::header::{CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCA
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::App;
 use super::address::{Address, UserAddress, encode};
 use super::body;
-use super::problem::Problem;
+use super::problem::{Problem, ProblemDocument};
+use super::schema;
 use crate::session::{StateChangeError, StateDocument};
 use crate::state::{AgentState, CallId, Id, SCHEMA_VERSION, Share, Slot};
 use crate::store::{Condition, SessionRow};
@@ -21,19 +23,35 @@ use crate::store::{Condition, SessionRow};
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 1000;
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InterruptBody {
+    /// Which call; the running one if absent.
     call_id: Option<String>,
+    /// Said to the agent before its next turn.
     message: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InterruptedCall {
+    #[schema(value_type = String)]
     call_id: CallId,
 }
 
+/// Stops one call: the named one, or the running one. What it has said is kept.
+#[utoipa::path(post, path = "/S/interrupt", operation_id = "interrupt", request_body = Option<InterruptBody>,
+    responses(
+        (status = 202, description = "The call it reached", body = InterruptedCall),
+        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-running-call`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn interrupt(
     State(app): State<App>,
     Address(slot): Address,
@@ -52,6 +70,18 @@ pub struct StateQuery {
     last: Option<usize>,
 }
 
+/// The committed state of a session.
+#[utoipa::path(get, path = "/S/state", operation_id = "get_state",
+    params(("last" = Option<usize>, Query, description = "Only the last so many messages")),
+    responses(
+        (status = 200, description = "The state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
+        (status = 304, description = "Still the version in `if-none-match`"),
+        (status = 400, description = "`bad-query`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-session`: never used", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn state(
     State(app): State<App>,
     Address(slot): Address,
@@ -66,6 +96,23 @@ pub async fn state(
     Ok(state_response(StatusCode::OK, document))
 }
 
+/// Replaces the state of a session, or creates one.
+#[utoipa::path(put, path = "/S/state", operation_id = "put_state", request_body = schema::AgentState,
+    params(("if-match" = Option<String>, Header, description = "The version that is replaced, or `*`"),
+           ("if-none-match" = Option<String>, Header, description = "`*` to create")),
+    responses(
+        (status = 200, description = "The state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
+        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 409, description = "`session-busy`: a call is live", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 412, description = "`version-mismatch`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 428, description = "`condition-required`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn put_state(
     State(app): State<App>,
     Address(slot): Address,
@@ -85,19 +132,40 @@ pub async fn put_state(
     Ok(state_response(StatusCode::OK, StateDocument::from(&state)))
 }
 
+/// Deletes a session. A running call is ended and cannot bring it back.
+#[utoipa::path(delete, path = "/S", operation_id = "delete_session",
+    responses(
+        (status = 204, description = "It is gone"),
+        (status = 400, description = "`bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn delete(State(app): State<App>, Address(slot): Address) -> Result<StatusCode, Problem> {
     app.sessions().delete(&slot).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Forgets history and state; the session's id stays.
+#[utoipa::path(post, path = "/S/clear", operation_id = "clear_session",
+    responses(
+        (status = 200, description = "The fresh state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
+        (status = 400, description = "`bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-session`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 409, description = "`session-busy`: a call is live", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn clear(State(app): State<App>, Address(slot): Address) -> Result<Response, Problem> {
     let fresh = app.sessions().clear(&slot).await?;
     Ok(state_response(StatusCode::OK, StateDocument::from(&fresh)))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForkBody {
+    /// The new session's id.
     session: String,
     #[serde(default = "yes")]
     share_history: bool,
@@ -109,6 +177,20 @@ fn yes() -> bool {
     true
 }
 
+/// Copies the last committed version into a new session.
+#[utoipa::path(post, path = "/S/fork", operation_id = "fork_session", request_body = ForkBody,
+    responses(
+        (status = 201, description = "The new session's state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
+        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-session`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 409, description = "`session-exists`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn fork(
     State(app): State<App>,
     Address(slot): Address,
@@ -141,20 +223,34 @@ pub struct ListQuery {
     cursor: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct SessionList {
     sessions: Vec<SessionSummary>,
+    /// The cursor of the next page; null on the last.
     next: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionSummary {
+    #[schema(value_type = String)]
     session: Id,
+    #[schema(value_type = String)]
     updated_at: Timestamp,
     version: u64,
 }
 
+/// The sessions of a user, latest change first.
+#[utoipa::path(get, path = "/v1/users/{user}/sessions", operation_id = "list_sessions",
+    params(("limit" = Option<usize>, Query, description = "At most so many; 50 if absent, 1000 at most"),
+           ("cursor" = Option<String>, Query, description = "The `next` of the page before")),
+    responses(
+        (status = 200, description = "A page of sessions", body = SessionList),
+        (status = 400, description = "`bad-query`, `no-user`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+    ))]
 pub async fn list(
     State(app): State<App>,
     UserAddress(user): UserAddress,

@@ -9,6 +9,7 @@
 
 mod chat;
 mod run;
+mod transcript;
 mod validate;
 
 use std::path::PathBuf;

@@ -49,7 +49,7 @@ async fn serve(agent: &Agent, arguments: RunArguments) -> Result<(), Failure> {
     let replica = arguments.replica.or_else(host_name).unwrap_or_else(|| "local".to_owned());
     let config = Config::new(agent, &replica);
     let failed = |error: crate::assemble::AssembleError| Failure::Failed(error.to_string());
-    let Assembled { sessions, auth, store } =
+    let Assembled { sessions, auth, metrics } =
         assemble(agent, &config, &Secrets::from_env()).await.map_err(failed)?;
     let listeners =
         Listeners { clients: bind(arguments.listen).await?, platform: bind(arguments.admin_listen).await? };
@@ -62,7 +62,7 @@ async fn serve(agent: &Agent, arguments: RunArguments) -> Result<(), Failure> {
     if !arguments.log_format.is_json() {
         greet(agent, address);
     }
-    serve::run(Service { sessions, auth, store, times: config.stop }, listeners, stops).await;
+    serve::run(Service { sessions, auth, metrics, times: config.stop }, listeners, stops).await;
     Ok(())
 }
 

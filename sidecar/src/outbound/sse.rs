@@ -26,6 +26,11 @@ impl Events {
         Self { body, parser: Parser::new(limit), ended: false }
     }
 
+    /// What the last `id:` line said: where to go on after this body ends.
+    pub fn last_id(&self) -> &Bytes {
+        &self.parser.last_id
+    }
+
     /// The next event; `None` at a proper end of the body.
     pub async fn next(&mut self) -> Result<Option<Event>, OutboundError> {
         loop {
@@ -53,13 +58,21 @@ struct Parser {
     /// No line ends before this place of the buffer.
     searched: usize,
     name: Bytes,
+    last_id: Bytes,
     data: Option<Bytes>,
     limit: usize,
 }
 
 impl Parser {
     fn new(limit: usize) -> Self {
-        Self { buffer: BytesMut::new(), searched: 0, name: Bytes::new(), data: None, limit }
+        Self {
+            buffer: BytesMut::new(),
+            searched: 0,
+            name: Bytes::new(),
+            last_id: Bytes::new(),
+            data: None,
+            limit,
+        }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -121,7 +134,8 @@ impl Parser {
                     Some(before) => [before.as_ref(), b"\n", value.as_ref()].concat().into(),
                 });
             }
-            // Comments (an empty name), ids and retry times mean nothing to us.
+            b"id" => self.last_id = value,
+            // Comments (an empty name) and retry times mean nothing to us.
             _ => {}
         }
     }

@@ -24,11 +24,12 @@ use crate::api::auth::Auth;
 use crate::api::{Api, App};
 use crate::config::StopTimes;
 use crate::session::Sessions;
-use crate::store::Store;
+use crate::telemetry::Metrics;
 
 pub use connection::Peers;
 use connection::Port;
-use open::OpenRequests;
+pub use open::OpenRequests;
+use stop::Orders;
 pub use stop::Stop;
 
 /// How long between two tries to reach a store that has not answered yet.
@@ -44,14 +45,14 @@ pub struct Listeners {
 pub struct Service {
     pub sessions: Sessions,
     pub auth: Auth,
-    pub store: Arc<dyn Store>,
+    pub metrics: Arc<Metrics>,
     pub times: StopTimes,
 }
 
 /// Serves until it is told to stop, and then until nobody is left or its time is over. Each request to stop after the
 /// first hurries it.
-pub async fn run(service: Service, listeners: Listeners, mut stops: mpsc::Receiver<Stop>) {
-    let Service { sessions, auth, store, times } = service;
+pub async fn run(service: Service, listeners: Listeners, stops: mpsc::Receiver<Stop>) {
+    let Service { sessions, auth, metrics, times } = service;
     let open = Arc::new(OpenRequests::default());
     let closing = CancellationToken::new();
     let readiness = Arc::new(Readiness::new(sessions.clone()));
@@ -63,7 +64,7 @@ pub async fn run(service: Service, listeners: Listeners, mut stops: mpsc::Receiv
         let api = api.clone();
         async move { api.answer(request).await }
     }));
-    let admin = Admin::new(Arc::clone(&readiness), drain);
+    let admin = Admin::new(Arc::clone(&readiness), Arc::clone(&metrics), Arc::clone(&open), drain);
     let platform = Port::new(listeners.platform, Arc::default(), closing.clone());
     let platform = tokio::spawn(platform.serve(move |request, peers| {
         let admin = admin.clone();
@@ -73,17 +74,15 @@ pub async fn run(service: Service, listeners: Listeners, mut stops: mpsc::Receiv
         let sessions = sessions.clone();
         async move { sessions.attend().await }
     });
-    let contact = tokio::spawn(first_contact(store, Arc::clone(&readiness)));
+    let contact = tokio::spawn(first_contact(sessions.clone(), Arc::clone(&readiness)));
 
-    let draining = stop::Drain { sessions: &sessions, open: &open, times };
-    loop {
+    let draining = stop::Drain { sessions: &sessions, open: &open, metrics: &metrics, times };
+    let mut orders = Orders::new(stops);
+    while !orders.exit {
         tokio::select! {
-            how = stops.recv() => {
-                draining.run(how.unwrap_or(Stop::Terminate), &mut stops).await;
-                break;
-            }
+            how = orders.first() => draining.run(how, &mut orders).await,
             // As SIGTERM, but the process stays: whoever asked will end it.
-            Some(()) = asked_to_drain.recv() => draining.run(Stop::Terminate, &mut stops).await,
+            Some(()) = asked_to_drain.recv() => draining.run(Stop::Terminate, &mut orders).await,
         }
     }
     closing.cancel();
@@ -96,8 +95,8 @@ pub async fn run(service: Service, listeners: Listeners, mut stops: mpsc::Receiv
 }
 
 /// A replica is ready once its store has answered; a later outage is told to each call, not to the platform.
-async fn first_contact(store: Arc<dyn Store>, readiness: Arc<Readiness>) {
-    while let Err(error) = store.ping().await {
+async fn first_contact(sessions: Sessions, readiness: Arc<Readiness>) {
+    while let Err(error) = sessions.store().ping().await {
         tracing::warn!(error = error.label(), "the store has not answered yet: {error}");
         readiness.store_failed(error.label());
         sleep(FIRST_CONTACT).await;

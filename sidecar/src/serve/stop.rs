@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::open::OpenRequests;
 use crate::config::StopTimes;
 use crate::session::Sessions;
+use crate::telemetry::Metrics;
 
 /// No request open for this long means that nobody is left: a client that was just sending one is still heard.
 const QUIET: Duration = Duration::from_millis(200);
@@ -25,9 +26,40 @@ pub enum Stop {
     Interrupt,
 }
 
+/// Requests to stop, as they come.
+pub struct Orders {
+    stops: mpsc::Receiver<Stop>,
+    /// The process is to end, not only to take no more calls.
+    pub exit: bool,
+}
+
+impl Orders {
+    pub fn new(stops: mpsc::Receiver<Stop>) -> Self {
+        Self { stops, exit: false }
+    }
+
+    /// The first request to stop. Nobody left to make one is one too.
+    pub async fn first(&mut self) -> Stop {
+        let stop = self.stops.recv().await.unwrap_or(Stop::Terminate);
+        self.exit = true;
+        stop
+    }
+
+    /// Returns when somebody who has asked for the end before asks again.
+    async fn hurried(&mut self) {
+        while self.stops.recv().await.is_some() {
+            if std::mem::replace(&mut self.exit, true) {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
 pub struct Drain<'a> {
     pub sessions: &'a Sessions,
     pub open: &'a OpenRequests,
+    pub metrics: &'a Metrics,
     pub times: StopTimes,
 }
 
@@ -41,14 +73,15 @@ enum Over {
 
 impl Drain<'_> {
     /// Returns when nothing runs here and nobody waits, or when its time is over.
-    pub async fn run(&self, how: Stop, stops: &mut mpsc::Receiver<Stop>) {
+    pub async fn run(&self, how: Stop, orders: &mut Orders) {
         let started = Instant::now();
         let StopTimes { drain, tools, save, relay } = self.times;
         tracing::info!(?how, running = self.sessions.running(), open = self.open.count(), "draining");
         self.open.start_draining();
+        self.metrics.drain(Duration::ZERO);
 
         if how == Stop::Terminate {
-            let over = before(started + drain, stops, self.nobody_left()).await;
+            let over = before(started + drain, orders, self.nobody_left()).await;
             tracing::info!(?over, running = self.sessions.running(), "nothing new starts from now on");
         }
 
@@ -56,23 +89,25 @@ impl Drain<'_> {
         let saving = started + drain + tools + save;
         let given_back = self.sessions.stop();
         tokio::pin!(given_back);
-        let over = before(saving, stops, given_back.as_mut()).await;
+        let over = before(saving, orders, given_back.as_mut()).await;
         let last = started + self.times.in_all();
         let over = match over {
             Over::TimeUp => {
                 tracing::warn!(running = self.sessions.running(), "calls are not saved yet; still trying");
-                before(last, stops, given_back.as_mut()).await
+                before(last, orders, given_back.as_mut()).await
             }
             over => over,
         };
         tracing::info!(?over, running = self.sessions.running(), "calls were given back");
 
         if how == Stop::Terminate && over == Over::Done && !relay.is_zero() {
-            let over = before(last, stops, self.open.quiet(QUIET)).await;
+            let over = before(last, orders, self.open.quiet(QUIET)).await;
             tracing::info!(?over, open = self.open.count(), "relaying is over");
         }
+        self.metrics.drain(started.elapsed());
         self.sessions.let_go();
-        let over = before(Instant::now() + GOODBYE, stops, self.open.quiet(Duration::ZERO)).await;
+        let over = before(Instant::now() + GOODBYE, orders, self.open.quiet(Duration::ZERO)).await;
+        self.metrics.drain(started.elapsed());
         tracing::info!(?over, open = self.open.count(), took = ?started.elapsed(), "drained");
     }
 
@@ -87,9 +122,9 @@ impl Drain<'_> {
     }
 }
 
-async fn before(deadline: Instant, stops: &mut mpsc::Receiver<Stop>, step: impl Future<Output = ()>) -> Over {
+async fn before(deadline: Instant, orders: &mut Orders, step: impl Future<Output = ()>) -> Over {
     tokio::select! {
         done = timeout_at(deadline, step) => if done.is_ok() { Over::Done } else { Over::TimeUp },
-        Some(_) = stops.recv() => Over::Hurried,
+        () = orders.hurried() => Over::Hurried,
     }
 }

@@ -1,6 +1,7 @@
 //! Waiting for a call: on this replica's own run where there is one, in the store everywhere else.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::time::{Instant, sleep_until};
 
@@ -221,6 +222,7 @@ impl Follower {
             self.start_relay(0);
         }
         let mut announced = self.desk.announcements();
+        let _waiting = Waiting::new(&self.shared.waiting);
         tokio::select! {
             biased;
             () = self.shared.phase.end() => return false,
@@ -243,5 +245,21 @@ impl Follower {
 impl Drop for Follower {
     fn drop(&mut self) {
         self.desk.leave(&self.call);
+    }
+}
+
+/// Counts a follower for as long as it waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -76,6 +76,8 @@ struct Shared {
     /// Short claims on behalf of announcements.
     errands: TaskTracker,
     running: AtomicUsize,
+    /// Followers whose call waits its turn or runs elsewhere.
+    waiting: AtomicUsize,
     /// Calls that have killed two replicas run one at a time.
     suspects: Semaphore,
     /// Slots this replica gave back because it was busy with a suspect, and until when it leaves them to others.
@@ -117,6 +119,7 @@ impl Sessions {
             runs: TaskTracker::new(),
             errands: TaskTracker::new(),
             running: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
             suspects: Semaphore::new(1),
             deferred: Mutex::default(),
         });
@@ -180,6 +183,11 @@ impl Sessions {
     /// Calls that run on this replica.
     pub fn running(&self) -> usize {
         self.shared.running.load(Ordering::Relaxed)
+    }
+
+    /// Clients here whose call waits its turn or runs elsewhere.
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
     }
 
     /// Lets running calls go on for the drain's time, then gives them back. Returns when nothing runs here any more.

@@ -1,7 +1,17 @@
-//! What the process says about itself: logs.
+//! What the process says about itself: logs, and numbers.
+//!
+//! Nothing here knows what was said in a conversation: a log line names a call, never its text.
+
+pub mod measured;
+pub mod metrics;
+
+use std::io::IsTerminal;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
+
+pub use measured::Measured;
+pub use metrics::Metrics;
 
 /// What is logged where the environment says nothing.
 const DEFAULT_FILTER: &str = "info";
@@ -32,6 +42,6 @@ pub fn start(format: LogFormat) {
     if format.is_json() {
         logs.json().flatten_event(true).init();
     } else {
-        logs.with_target(false).init();
+        logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).init();
     }
 }
