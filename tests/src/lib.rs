@@ -12,3 +12,4 @@ pub mod load;
 pub mod redis;
 pub mod replica;
 pub mod serve;
+pub mod unmodified;

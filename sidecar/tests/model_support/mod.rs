@@ -2,6 +2,8 @@
 
 // A `json!` is written where it is used.
 #![allow(clippy::needless_pass_by_value)]
+// Not every suite uses everything.
+#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
