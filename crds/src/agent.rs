@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     behaviour::{Auth, Loop, Session, Shutdown, ToolServer},
     model::Model,
-    pod::{Companion, PodTemplate},
+    pod::{Companion, NetworkAccess, PodTemplate},
     refs::TextFrom,
     store::{StateStore, StoreType},
 };
@@ -118,6 +118,10 @@ pub struct AgentSpec {
     /// A small overlay of the pods: resources, labels, scheduling, pull secrets, env and volumes.
     #[serde(default, skip_serializing_if = "PodTemplate::is_empty")]
     pub pod_template: PodTemplate,
+    /// Who may reach the pods, and what they may reach. Absent: everyone may call the agent, nobody reads its
+    /// metrics, and it may reach everything.
+    #[serde(default, skip_serializing_if = "NetworkAccess::is_empty")]
+    pub network_policy: NetworkAccess,
 }
 
 impl AgentSpec {

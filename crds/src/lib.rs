@@ -29,7 +29,10 @@ pub use behaviour::{
     Auth, AuthType, Durability, Loop, McpServer, OnBusy, Resume, Safety, Session, Shutdown, ToolServer,
 };
 pub use model::{Model, Parameters, Provider, Script, ScriptedFailure, ScriptedReply, ScriptedToolCall};
-pub use pod::{Companion, EmptyDir, EnvVar, ImagePullSecret, NamedObject, PodTemplate, Resources, Volume};
+pub use pod::{
+    Companion, Egress, EmptyDir, EnvVar, ImagePullSecret, NamedObject, NetworkAccess, Peer, PodTemplate,
+    Resources, Volume,
+};
 pub use refs::{CertificatesFrom, ConfigMapKeyRef, HeaderFrom, SecretKeyRef, TextFrom};
 pub use store::{JsonFile, JsonFileVolume, ManagedRedis, OnDelete, Redis, RedisTls, StateStore, StoreType};
 pub use units::{Duration, Size, UnitError};

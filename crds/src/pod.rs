@@ -1,4 +1,4 @@
-//! What an Agent may say about its pods: `spec.companions` and `spec.podTemplate`.
+//! What an Agent may say about its pods: `spec.companions`, `spec.podTemplate` and `spec.networkPolicy`.
 //! Deliberately small: what keeps the promises (probes, grace period, preStop, security context) has no field here.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ use crate::{
 };
 
 pub const ENV_NAME_PATTERN: &str = r"^[A-Za-z_][A-Za-z0-9_]*$";
+pub const CIDR_PATTERN: &str = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$";
 pub const MOUNT_PATH_PATTERN: &str = r"^/[^:]*$";
 
 /// A container beside the agent, such as a tool server it reaches on localhost. It starts before the agent and
@@ -195,4 +196,60 @@ pub struct NamedObject {
     /// Its name.
     #[schemars(length(min = 1, max = 253), regex(pattern = OBJECT_NAME_PATTERN))]
     pub name: String,
+}
+
+/// Who may reach the pods, and what they may reach.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkAccess {
+    /// Who may call the agent, on port 8080. Absent: everyone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub clients: Vec<Peer>,
+    /// Who may read its metrics, on port 9090: your Prometheus. Absent: nobody but the kubelet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub metrics: Vec<Peer>,
+    /// What the pods may reach; then nothing else, so list the name server, the store, the model and the tools.
+    /// Absent: everything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub egress: Vec<Egress>,
+}
+
+impl NetworkAccess {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Pods, by their labels and those of their namespace.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Peer {
+    /// Labels of their namespace. Absent: the Agent's own namespace. `{}`: every namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub namespace_labels: Option<BTreeMap<String, String>>,
+    /// Labels of the pods. Absent: all pods there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub pod_labels: Option<BTreeMap<String, String>>,
+}
+
+/// Something the pods may reach: `pods` or `cidr`, exactly one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Egress {
+    /// Pods in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<Peer>,
+    /// Addresses, for example `203.0.113.0/24`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), regex(pattern = CIDR_PATTERN))]
+    pub cidr: Option<String>,
+    /// On these ports, TCP and UDP. Absent: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(range(min = 1, max = 65535)))]
+    pub ports: Vec<u16>,
 }

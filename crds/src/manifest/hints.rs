@@ -23,6 +23,7 @@ pub(super) const PATTERNS: &[(&str, &str)] = &[
     (store::KEY_PREFIX_PATTERN, "cannot begin a key; use letters, digits, '.', '-' and '_'"),
     (behaviour::TOOL_SERVER_NAME_PATTERN, "cannot be a name here; use lower-case letters, digits and '-'"),
     (pod::ENV_NAME_PATTERN, "cannot be a variable's name; use letters, digits and '_', not a digit first"),
+    (pod::CIDR_PATTERN, "is not a range of addresses; write it as 203.0.113.0/24"),
     (pod::MOUNT_PATH_PATTERN, "is not a path to mount at; begin it with '/' and leave out ':'"),
 ];
 

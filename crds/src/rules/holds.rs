@@ -275,6 +275,14 @@ pub(super) fn annotation_reserved(agent: &Agent) -> Vec<String> {
         .collect()
 }
 
+pub(super) fn egress_target(agent: &Agent) -> Vec<String> {
+    let egress = agent.spec.network_policy.egress.iter().enumerate();
+    egress
+        .filter(|(_, egress)| egress.pods.is_some() == egress.cidr.is_some())
+        .map(|(index, _)| format!("spec.networkPolicy.egress[{index}]"))
+        .collect()
+}
+
 /// Compares what both specs have; a store that was only now added has orphaned nothing.
 fn same_in_both<T: PartialEq>(old: &AgentSpec, new: &AgentSpec, part: impl Fn(&StateStore) -> T) -> bool {
     match (&old.state_store, &new.state_store) {

@@ -271,6 +271,15 @@ pub const RULES: &[Rule] = &[
         check: Always(holds::annotation_reserved),
     },
     Rule {
+        reason: "EgressTarget",
+        message: "write exactly one of pods and cidr",
+        places: &["spec.networkPolicy.egress[]"],
+        field: None,
+        cel: "has(self.pods) != has(self.cidr)",
+        reads: &["spec.networkPolicy.egress"],
+        check: Always(holds::egress_target),
+    },
+    Rule {
         reason: "StoreTypeImmutable",
         message: "stateStore.type cannot be changed: the conversations in the old store would be orphaned. Make a new Agent instead",
         places: &["spec"],

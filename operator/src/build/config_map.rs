@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_crds::{Agent, JsonFile, PodTemplate, Redis, SecretKeyRef, StoreType};
+use holdfast_crds::{Agent, JsonFile, NetworkAccess, PodTemplate, Redis, SecretKeyRef, StoreType};
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt as _;
 
@@ -30,6 +30,7 @@ fn as_the_pod_reads_it(agent: &Agent, inputs: &Inputs) -> Agent {
     spec.image = None;
     spec.companions = Vec::new();
     spec.pod_template = PodTemplate::default();
+    spec.network_policy = NetworkAccess::default();
     if spec.system_prompt_from.take().is_some() {
         spec.system_prompt.clone_from(&inputs.prompt);
     }
