@@ -103,8 +103,9 @@ impl Parameters {
 
 /// What the Scripted model says.
 ///
-/// For each request the first reply whose `match` is part of the last user message is given. If none fits, the
-/// replies without a `match` take turns, counted by the assistant messages there have been in the session.
+/// The first `match` that is part of the last user message is chosen; replies with that same `match` follow each
+/// other, one for each time the model is asked since that message, and then the tools' results are repeated. If
+/// none fits, the replies without a `match` take turns, counted by the assistant messages in the session.
 /// With no replies it says `You said: …` and how many earlier turns it remembers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

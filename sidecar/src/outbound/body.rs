@@ -27,6 +27,13 @@ impl Spliced {
         Self { pieces: pieces.into(), next: 0, remaining }
     }
 
+    /// Whether both are made of the very same pieces.
+    #[cfg(test)]
+    pub(crate) fn shares_with(&self, other: &Self) -> bool {
+        let same = |(one, two): (&Bytes, &Bytes)| one.as_ptr() == two.as_ptr() && one.len() == two.len();
+        self.pieces.len() == other.pieces.len() && self.pieces.iter().zip(other.pieces.iter()).all(same)
+    }
+
     fn take_next(&mut self) -> Option<Bytes> {
         while let Some(piece) = self.pieces.get(self.next) {
             let small_until = self.small_until();

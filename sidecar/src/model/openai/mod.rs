@@ -162,3 +162,34 @@ fn has_newer_name(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or_default();
     ["o1", "o3", "o4", "gpt-5"].iter().any(|family| name.starts_with(family))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{Entry, Message};
+    use std::sync::Arc;
+
+    #[test]
+    fn a_history_is_rendered_once_and_shared_by_every_request_after() {
+        let manifest =
+            serde_json::from_value(json!({"provider": "OpenAI", "name": "x"})).expect("a manifest");
+        let model = OpenAi::new(&manifest).expect("a model");
+        let history: Vec<Entry> =
+            (0..1000).map(|n| Entry::new(Message::user(format!("{n} {}", "x".repeat(400))))).collect();
+        let context = Arc::default();
+        let ask = Ask {
+            system: Some("Be kind."),
+            history: &history,
+            turn: &[],
+            tools: &[],
+            pieces: None,
+            context: &context,
+        };
+        let first = model.body(&ask, false).expect("a body");
+        for entry in &history {
+            entry.rendered(|_| unreachable!("rendered twice")).expect("rendered before");
+        }
+        let second = model.body(&ask, false).expect("a body");
+        assert!(first.shares_with(&second), "nothing was copied to put the second request together");
+    }
+}
