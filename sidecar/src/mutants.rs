@@ -6,6 +6,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mutant {
     NoFenceCheck,
+    /// A commit looks neither at the version nor at the head of the queue: within one lease either implies the other.
     NoVersionCheck,
     InputDroppedOnResume,
     UnsafeToolRerun,
@@ -15,10 +16,16 @@ pub enum Mutant {
     EpochAsCounter,
     AttemptsResetByEvents,
     DeleteWithoutTombstone,
+    /// A finished call that is sent again is taken for a new one.
+    ReplyForgotten,
+    /// An event that is sent again after a lost reply is logged again.
+    EventsRepeated,
+    /// A tool runs before anybody knows that it will.
+    IntentNotJournalled,
 }
 
 impl Mutant {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::NoFenceCheck,
         Self::NoVersionCheck,
         Self::InputDroppedOnResume,
@@ -29,6 +36,9 @@ impl Mutant {
         Self::EpochAsCounter,
         Self::AttemptsResetByEvents,
         Self::DeleteWithoutTombstone,
+        Self::ReplyForgotten,
+        Self::EventsRepeated,
+        Self::IntentNotJournalled,
     ];
 }
 

@@ -14,7 +14,7 @@ use super::lease::{Lease, Lost};
 use super::settings::{Durability, MAX_TAKEOVERS, waits};
 use crate::engine::{self, Next, Turn};
 use crate::model::{Ask, CallContext, ModelError, ModelReply, Piece};
-use crate::state::{Block, Entry, Message};
+use crate::state::{Block, Entry, Message, Role};
 use crate::store::{EventName, HeadCall, Step, StepKind, StoreError};
 use crate::tools::ToolSpec;
 
@@ -155,7 +155,9 @@ impl<'a> Run<'a> {
         let settings = &self.shared.settings;
         let rest = settings.system_prompt.as_ref().map_or(0, |prompt| prompt.len())
             + self.turn.entries().iter().map(|entry| entry.raw().len()).sum::<usize>();
-        let from = engine::window(&self.history.entries, rest, settings.context_window);
+        let (before, own) = self.history.entries.split_at(self.own_part());
+        let rest = rest + own.iter().map(|entry| entry.raw().len()).sum::<usize>();
+        let from = engine::window(before, rest, settings.context_window);
         self.not_sent = from;
 
         let (sender, mut pieces) = mpsc::unbounded_channel();
@@ -206,6 +208,17 @@ impl<'a> Run<'a> {
                 return Ok(Asked::Interrupted { partial });
             }
         }
+    }
+
+    /// Where in the history this call begins: on a retry its input stands there already, and must be sent whatever fits.
+    fn own_part(&self) -> usize {
+        let entries = &self.history.entries;
+        if self.call.retry == 0 {
+            return entries.len();
+        }
+        let added = entries.len().saturating_sub(self.call.prior);
+        let is_input = |entry: &&Entry| entry.message().is_ok_and(|message| message.role == Role::User);
+        added - entries[..added].iter().rev().take_while(is_input).count()
     }
 
     /// The model has answered: into the turn, and, if it asks for tools, towards the journal.

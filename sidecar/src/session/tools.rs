@@ -124,7 +124,8 @@ impl Run<'_> {
 
     fn note_intent(&mut self, pending: &Pending, safety: Safety) {
         // Without step-by-step durability only what must not happen twice is worth a write.
-        if self.shared.settings.durability == Durability::Step || safety == Safety::Unsafe {
+        let worth_it = self.shared.settings.durability == Durability::Step || safety == Safety::Unsafe;
+        if worth_it && !mutants::is(Mutant::IntentNotJournalled) {
             self.lease.keep(Step { kind: StepKind::Intent, bytes: events::intent(&pending.tool_use.id) });
         }
     }

@@ -58,6 +58,11 @@ impl<C: Cells> Machine<C> {
         Self { limits, cells, announcements }
     }
 
+    #[cfg(feature = "mutants")]
+    pub(super) fn cells(&self) -> &C {
+        &self.cells
+    }
+
     async fn decide<T: Send>(
         &self,
         slot: &Slot,

@@ -23,6 +23,18 @@ impl MemoryStore {
     }
 }
 
+/// Failover to a copy that lags behind, for tests: everything is as it was at an earlier moment.
+#[cfg(feature = "mutants")]
+impl MemoryStore {
+    pub fn copy(&self) -> BTreeMap<Slot, SlotData> {
+        self.cells().slots().clone()
+    }
+
+    pub fn fail_over_to(&self, copy: BTreeMap<Slot, SlotData>) {
+        *self.cells().slots() = copy;
+    }
+}
+
 pub struct Memory {
     clock: Clock,
     slots: Mutex<BTreeMap<Slot, SlotData>>,

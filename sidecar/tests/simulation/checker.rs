@@ -15,6 +15,8 @@ struct History {
     slot: usize,
     ids: Vec<String>,
     prints: Vec<u64>,
+    /// Whether a message is a user's: there a history may be cut to fit the model.
+    begins_a_turn: Vec<bool>,
     /// Where each call's messages stand, in order.
     turns: BTreeMap<String, Vec<usize>>,
     /// Where each other mark of a user's message stands.
@@ -31,6 +33,7 @@ impl History {
             slot,
             ids: context.iter().map(|message| message.id.clone()).collect(),
             prints: context.iter().map(print_of).collect(),
+            begins_a_turn: context.iter().map(|message| message.role == Role::User).collect(),
             turns: BTreeMap::new(),
             notes: BTreeMap::new(),
             answers: Vec::new(),
@@ -119,7 +122,8 @@ impl Judge<'_> {
                 if let Some((status, ids)) = log.replies.values().last() {
                     let after = found.last().map_or(0, |last| last + 1);
                     let there = history.ids.get(after..after + ids.len()) == Some(ids);
-                    world.verdict(Promise::I2, !found.is_empty() && there, || {
+                    let kept = world.plan.fails_over() || (!found.is_empty() && there);
+                    world.verdict(Promise::I2, kept, || {
                         format!("{} ended as {status:?}, and its reply is not in the history", plan.key)
                     });
                 }
@@ -184,7 +188,14 @@ impl Judge<'_> {
                 if log.slot != history.slot || self.released(log) {
                     continue;
                 }
-                self.world.verdict(Promise::I5, ask.transcript[..] == history.prints[..*at], || {
+                let cut = at.saturating_sub(ask.transcript.len());
+                let windowed = self.world.plan.settings.context_window < 1_000;
+                if cut > 0 && windowed {
+                    self.world.count("histories cut to fit");
+                }
+                let at_a_turn = cut == 0 || (windowed && history.begins_a_turn[cut]);
+                let same = at_a_turn && ask.transcript[..] == history.prints[cut..*at];
+                self.world.verdict(Promise::I5, same, || {
                     let common =
                         ask.transcript.iter().zip(&history.prints).take_while(|(a, b)| a == b).count();
                     format!(
@@ -271,20 +282,22 @@ impl Judge<'_> {
             }
             if log.failure.as_deref() == Some("recovery-exhausted") {
                 let losses: u64 = LOSSES.iter().map(|what| self.ledger.tally.of(what)).sum();
-                self.world.verdict(Promise::Budget, losses >= attempts as u64, || {
-                    format!("{} was given up after {losses} losses in all", plan.key)
+                let poison = self.ledger.tally.of("kills by a poisonous message");
+                // One poisonous message does not condemn its neighbours.
+                let own = plan.poison.is_some() || losses > 0;
+                self.world.verdict(Promise::Budget, own && losses + poison >= attempts as u64, || {
+                    format!("{} was given up after {losses} losses and {poison} by poison", plan.key)
                 });
             }
         }
     }
 }
 
-/// What can cost a holder its lease.
-const LOSSES: [&str; 10] = [
+/// What can cost a holder its lease, beside a poisonous message.
+const LOSSES: [&str; 9] = [
     "kills at a time",
     "kills before an operation",
     "kills after an operation",
-    "kills by a poisonous message",
     "pauses past the lease",
     "short pauses",
     "drains",

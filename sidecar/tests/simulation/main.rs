@@ -11,7 +11,9 @@
 mod admin;
 mod checker;
 mod client;
+mod directed;
 mod model;
+mod mutants;
 mod plan;
 mod pod;
 mod report;
@@ -24,6 +26,9 @@ mod world;
 
 use plan::Plan;
 use report::Report;
+
+/// In every `cargo test`; `make soak` runs a million.
+const SCHEDULES: u64 = 20_000;
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} must be a number")))
@@ -46,11 +51,12 @@ fn promises_hold_over_many_schedules() {
     if variable("HOLDFAST_SIM_SEED").is_some() {
         return;
     }
-    let schedules = variable("HOLDFAST_SIM_SCHEDULES").unwrap_or(1_000);
+    let schedules = variable("HOLDFAST_SIM_SCHEDULES").unwrap_or(SCHEDULES);
     let first = variable("HOLDFAST_SIM_FIRST").unwrap_or(1);
     let report = Report::of_seeds(first, schedules);
     println!("{report}");
     report.assert_kept();
+    report.assert_enough();
 }
 
 #[test]
@@ -62,5 +68,15 @@ fn a_seed_replays_identically() {
             let line = at.map(|at| (at, &first.trace.lines[at], &second.trace.lines[at]));
             panic!("seed {seed} has two traces; they part at {line:?}");
         }
+    }
+}
+
+#[test]
+fn what_broke_once_does_not_break_again() {
+    let lines = include_str!("corpus.txt").lines().filter(|line| !line.starts_with('#'));
+    for line in lines.filter(|line| !line.trim().is_empty()) {
+        let seed = line.split_whitespace().next().and_then(|seed| seed.parse().ok());
+        let outcome = schedule::run(Plan::new(seed.expect("a line begins with its seed")), false);
+        assert!(outcome.violations.is_empty(), "{line}: {:#?}", outcome.violations);
     }
 }

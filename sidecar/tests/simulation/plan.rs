@@ -27,6 +27,10 @@ pub struct Plan {
     pub hearing: Hearing,
     /// When the last fault may begin, in virtual milliseconds.
     pub troubled_until: u64,
+    /// The judge is shown a history that lacks a message.
+    pub canary: bool,
+    /// After the verdict, time passes until replies and then the session itself are forgotten.
+    pub outlasts: bool,
 }
 
 /// What a client does, one after another.
@@ -134,6 +138,10 @@ pub enum Fault {
         pod: usize,
         ms: u64,
     },
+    /// So long after it began the store is again what it was then.
+    Failover {
+        ms: u64,
+    },
 }
 
 /// Of each store operation, per mille.
@@ -171,12 +179,23 @@ impl Plan {
             odds: Odds::default(),
             hearing: rng.pick(&[Hearing::All, Hearing::All, Hearing::Half, Hearing::Nothing]),
             troubled_until: rng.between(4_000, 16_000),
+            canary: false,
+            outlasts: false,
         };
         if rng.permille(60) {
             plan.limits.event_log_bytes = 2_000;
         }
         if rng.permille(80) {
             plan.limits.queue_limit = 2;
+        }
+        if seed % 16 == 3 {
+            plan.limits.event_ttl = Duration::from_secs(300);
+            plan.limits.reply_ttl = Duration::from_secs(600);
+            plan.limits.session_ttl = Duration::from_secs(1_200);
+            plan.outlasts = true;
+        }
+        if seed % 16 == 9 {
+            plan.settings.context_window = 400;
         }
         let poisonous = rng.permille(60);
         let managed = rng.permille(250);
@@ -264,7 +283,7 @@ impl Plan {
         }
     }
 
-    fn add_probes(&mut self) {
+    pub fn add_probes(&mut self) {
         for slot in 0..self.slots.len() {
             let probe = CallPlan {
                 key: self.probe(slot),
@@ -366,6 +385,11 @@ impl Plan {
         let pauses = |act: &Act| if let Act::Pause(ms) = act { *ms } else { 100 };
         let calls: u64 = self.calls.values().map(call).sum();
         Duration::from_millis(calls + self.clients.iter().flatten().map(pauses).sum::<u64>())
+    }
+
+    /// What was acknowledged after the copy was made may be gone.
+    pub fn fails_over(&self) -> bool {
+        self.timed.iter().any(|(_, fault)| matches!(fault, Fault::Failover { .. }))
     }
 
     pub fn poisonous(&self) -> bool {

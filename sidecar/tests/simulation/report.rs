@@ -54,6 +54,23 @@ impl Report {
         self.broken.extend(other.broken);
     }
 
+    /// No empty pass: so many of each in a thousand schedules, less than half of what is usual.
+    pub fn assert_enough(&self) {
+        let per_thousand = |n: u64| n * 1_000 / self.schedules.max(1);
+        for (what, least) in USUAL {
+            let seen = per_thousand(self.tally.of(what));
+            assert!(seen >= least, "{what}: {seen} in a thousand schedules, and at least {least} are needed");
+        }
+        for promise in Promise::ALL {
+            let judged = per_thousand(self.tally.judged.get(&promise).copied().unwrap_or(0));
+            let least = if promise == Promise::Budget { 30 } else { 500 };
+            assert!(
+                judged >= least,
+                "{promise:?} was put to the test {judged} times in a thousand schedules"
+            );
+        }
+    }
+
     pub fn assert_kept(&self) {
         let Some((seed, first)) = self.broken.first() else { return };
         panic!(
@@ -69,6 +86,44 @@ impl Report {
         );
     }
 }
+
+/// What must happen, and how often in a thousand schedules at least.
+const USUAL: [(&str, u64); 34] = [
+    ("calls sent", 8_000),
+    ("calls sent again", 5_000),
+    ("calls abandoned", 400),
+    ("clients disconnected", 2_000),
+    ("clients let go", 30),
+    ("connections broken", 600),
+    ("finished calls sent again", 250),
+    ("failed calls retried", 80),
+    ("twins", 150),
+    ("streams resumed", 400),
+    ("deltas", 1_000),
+    ("gaps", 1),
+    ("interrupts", 60),
+    ("interrupts too late", 90),
+    ("annotations", 30),
+    ("clears", 8),
+    ("deletes", 30),
+    ("redactions", 30),
+    ("forks", 30),
+    ("kills at a time", 300),
+    ("kills before an operation", 100),
+    ("kills after an operation", 100),
+    ("kills by a poisonous message", 50),
+    ("pauses past the lease", 90),
+    ("drains", 120),
+    ("outages", 60),
+    ("partitions", 60),
+    ("lost replies", 350),
+    ("undelivered requests", 1_500),
+    ("announcements dropped", 5_000),
+    ("takeovers after a death", 300),
+    ("takeovers after a suspension", 15),
+    ("unsafe tool runs", 900),
+    ("sessions outlasted", 30),
+];
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

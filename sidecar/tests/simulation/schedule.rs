@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
+use holdfast_sidecar::session::CallError;
 use holdfast_sidecar::state::AgentState;
 use holdfast_sidecar::store::{MemoryStore, Store};
 use tokio::task::JoinSet;
@@ -67,11 +68,11 @@ async fn simulate(plan: Plan, traced: bool) -> Arc<World> {
     }
     let client = Client { world: Arc::clone(&world), pods: Arc::new(pods) };
     for (at, fault) in world.plan.timed.clone() {
-        let client = client.clone();
+        let (client, store) = (client.clone(), Arc::clone(&store));
         tokio::spawn(async move {
             sleep(Duration::from_millis(at)).await;
             if client.world.troubled() {
-                strike(&client, fault).await;
+                strike(&client, &store, fault).await;
             }
         });
     }
@@ -95,12 +96,41 @@ async fn simulate(plan: Plan, traced: bool) -> Arc<World> {
     everything_is_resumed(&world, &store, calm).await;
     everything_ends(&world, &store, &mut clients, calm).await;
     probe(&client).await;
-    let states = last_look(&client).await;
+    let mut states = last_look(&client).await;
+    if world.plan.canary {
+        sing(&mut states);
+    }
     checker::judge(&world, &states);
+    if world.plan.outlasts {
+        time_passes(&client, &states).await;
+    }
     world
 }
 
-async fn strike(client: &Client, fault: Fault) {
+/// Past `replyTtl` a call is known and not run again; past `sessionTtl` nothing is left.
+async fn time_passes(client: &Client, states: &[Option<AgentState>]) {
+    let world = &client.world;
+    let limits = &world.plan.limits;
+    sleep(limits.reply_ttl + Duration::from_secs(1)).await;
+    let Some(process) = client.pick() else { return };
+    for (slot, state) in states.iter().enumerate() {
+        let probe = &world.plan.calls[&world.plan.probe(slot)];
+        let answer = process.sessions.call(&world.plan.slots[slot], client.request(probe)).await;
+        let expired = matches!(answer, Err(CallError::ReplyExpired));
+        world.verdict(Promise::I3, expired, || format!("{} is not known any more", probe.key));
+        let now = process.sessions.state(&world.plan.slots[slot], None).await.expect("a calm store answers");
+        world.verdict(Promise::I3, now == *state, || format!("slot {slot} was changed by a finished call"));
+        world.count("replies outlasted");
+    }
+    sleep(limits.session_ttl - limits.reply_ttl).await;
+    for slot in &world.plan.slots {
+        let state = process.sessions.state(slot, None).await.expect("a calm store answers");
+        world.verdict(Promise::Free, state.is_none(), || format!("{slot} outlives its time"));
+        world.count("sessions outlasted");
+    }
+}
+
+async fn strike(client: &Client, store: &MemoryStore, fault: Fault) {
     let world = &client.world;
     let process = |pod: usize| client.pods[pod].process();
     world.trace(|| format!("fault {fault:?}"));
@@ -143,6 +173,12 @@ async fn strike(client: &Client, fault: Fault) {
             world.set_outage(true);
             sleep(Duration::from_millis(ms)).await;
             world.set_outage(false);
+        }
+        Fault::Failover { ms } => {
+            world.count("failovers");
+            let copy = store.copy();
+            sleep(Duration::from_millis(ms)).await;
+            store.fail_over_to(copy);
         }
         Fault::Partition { pod, ms } => {
             if let Some(process) = process(pod) {
@@ -229,6 +265,13 @@ async fn probe(client: &Client) {
         let probe = &world.plan.calls[&world.plan.probe(slot)];
         let answered = timeout(Duration::from_secs(30), client.call(probe)).await.is_ok();
         world.verdict(Promise::Free, answered, || format!("the probe of slot {slot} has no answer"));
+    }
+}
+
+/// Takes the first message out of every history: whoever does not notice is not looking.
+fn sing(states: &mut [Option<AgentState>]) {
+    for state in states.iter_mut().flatten() {
+        state.context.remove(0);
     }
 }
 

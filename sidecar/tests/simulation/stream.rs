@@ -12,6 +12,8 @@ use super::world::{Promise, World};
 #[derive(Default)]
 pub struct Stream {
     pub last: Option<EventId>,
+    /// The last event on this connection.
+    here: Option<EventId>,
     seen: BTreeMap<EventId, EventName>,
     /// Text by message, since its last reset.
     texts: BTreeMap<String, String>,
@@ -21,12 +23,20 @@ pub struct Stream {
 }
 
 impl Stream {
+    pub fn connected(&mut self) {
+        self.here = None;
+    }
+
     pub fn gap(&mut self) {
         self.gapped = true;
         self.texts.clear();
     }
 
     pub fn take(&mut self, world: &World, plan: &CallPlan, event: &LoggedEvent) {
+        world.verdict(Promise::Told, self.here.is_none_or(|here| here < event.id), || {
+            format!("{}: {} {} comes twice, or late", plan.key, event.id, event.name.as_str())
+        });
+        self.here = Some(event.id);
         if self.last.is_some_and(|last| event.id <= last) {
             let same = self.gapped || self.seen.get(&event.id) == Some(&event.name);
             world.verdict(Promise::Told, same, || {

@@ -28,10 +28,10 @@ impl SlotData {
         if self.calls.contains_key(call) {
             return self.attach(now, limits, call, begin.stream, &begin.claim).map(Begun::from);
         }
-        if let Some(reply) = self.replies.get(call) {
+        if let Some(reply) = self.replies.get(call).filter(|_| !mutants::is(Mutant::ReplyForgotten)) {
             return Decision::nothing(Begun::Done(reply.reply()));
         }
-        if self.done.contains_key(call) {
+        if self.done.contains_key(call) && !mutants::is(Mutant::ReplyForgotten) {
             return Decision::nothing(Begun::Expired);
         }
         if self.queue.len() > limits.queue_limit {

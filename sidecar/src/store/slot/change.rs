@@ -53,7 +53,7 @@ impl SlotData {
             }
             Change::Journal(steps) => self.journal.extend(steps),
             Change::Finish { call, finished, reply, events_until } => {
-                self.queue.pop_front();
+                self.queue.retain(|queued| *queued != call);
                 self.calls.remove(&call);
                 self.journal.clear();
                 if let Some(log) = self.events.get_mut(&call) {

@@ -27,6 +27,7 @@ pub use change::Change;
 use super::blob::Blob;
 use super::contract::{Ended, LoggedEvent, Millis, NewEvent, Reply, SessionHead, SessionRow, Step};
 use super::ids::{Epoch, EventId, Nonce, Token};
+use crate::mutants::{self, Mutant};
 use crate::state::{CallId, Id};
 
 /// What an operation found, what it wants changed, and whether others should look.
@@ -252,7 +253,7 @@ impl SlotData {
                 message: event.message.and_then(|index| messages.get(index).cloned()),
             })
             .filter(|event| {
-                let later = last.is_none_or(|last| event.id > last);
+                let later = last.is_none_or(|last| event.id > last) || mutants::is(Mutant::EventsRepeated);
                 last = last.max(Some(event.id));
                 later
             })
