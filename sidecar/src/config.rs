@@ -32,7 +32,7 @@ pub fn read_manifest(path: &Path) -> Result<Agent, ManifestError> {
 pub enum StoreChoice {
     Memory,
     Folder(PathBuf),
-    Redis(holdfast_crds::Redis),
+    Redis(Box<holdfast_crds::Redis>),
 }
 
 /// How long each part of a stop may take.
@@ -148,7 +148,7 @@ fn choose_store(agent: &Agent, store: StateStore) -> StoreChoice {
             let chosen = store.json_file.and_then(|file| file.path).map(PathBuf::from);
             StoreChoice::Folder(chosen.unwrap_or_else(|| state_folder(name(agent))))
         }
-        StoreType::Redis => StoreChoice::Redis(store.redis.unwrap_or_default()),
+        StoreType::Redis => StoreChoice::Redis(Box::new(store.redis.unwrap_or_default())),
     }
 }
 

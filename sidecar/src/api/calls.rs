@@ -20,6 +20,7 @@ use crate::model::CallContext;
 use crate::session::{Admitted, CallError, CallRequest, CallView, News};
 use crate::state::{CallId, Message, Slot, check_pairing};
 use crate::store::EventId;
+use crate::telemetry::logs_content;
 
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -105,6 +106,10 @@ pub async fn start(
         context: call_context(asked.context, &parts.headers),
         stream,
     };
+    if logs_content() {
+        let said: Vec<String> = request.messages.iter().map(Message::text).collect();
+        tracing::info!(%call, session = %slot, request = ?request.context.request_id, ?said, "asked");
+    }
     let admitted = app.sessions().call(&slot, request).await.map_err(about(&call))?;
     answer(&app, &parts, slot, call, admitted, Form::asked(stream, asked.background)).await
 }
@@ -186,7 +191,7 @@ pub async fn events(
 ) -> Result<Response, Problem> {
     let after = last_event_id(&headers)?;
     app.sessions().knows(&slot, &call).await.map_err(about(&call))?;
-    Ok(sse::response(app.sessions(), slot, call, after))
+    Ok(sse::response(app.sessions(), slot, &call, after))
 }
 
 async fn answer(
@@ -202,7 +207,7 @@ async fn answer(
             let after = last_event_id(&parts.headers)?;
             let mut response = match admitted {
                 Admitted::Live(follower) if after.is_none() => sse::following(app.sessions(), slot, follower),
-                _ => sse::response(app.sessions(), slot, call.clone(), after),
+                _ => sse::response(app.sessions(), slot, &call, after),
             };
             response.headers_mut().insert(LOCATION, location(parts, &call)?);
             Ok(response)
@@ -224,7 +229,11 @@ async fn answer(
                     }
                 },
             };
-            Ok(Json(CallView::done(&call, &reply)?).into_response())
+            let view = CallView::done(&call, &reply)?;
+            if logs_content() {
+                tracing::info!(%call, session = %slot, said = view.text, "answered");
+            }
+            Ok(Json(view).into_response())
         }
     }
 }

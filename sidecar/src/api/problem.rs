@@ -31,7 +31,7 @@ pub struct Problem {
     pub call: Option<CallId>,
     pub admitted: Option<Option<bool>>,
     pub retry_after: Option<u32>,
-    pub header: Option<(HeaderName, HeaderValue)>,
+    pub header: Option<Box<(HeaderName, HeaderValue)>>,
 }
 
 /// An RFC 9457 problem document.
@@ -127,7 +127,7 @@ impl Problem {
     }
 
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.header = Some((name, value));
+        self.header = Some(Box::new((name, value)));
         self
     }
 
@@ -160,7 +160,8 @@ impl Problem {
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, seconds.into());
         }
-        if let Some((name, value)) = &self.header {
+        if let Some(header) = &self.header {
+            let (name, value) = &**header;
             headers.insert(name, value.clone());
         }
         response

@@ -28,8 +28,8 @@ use crate::store::{Blob, Ended, EventId, EventName, LoggedEvent, Reply, StoreErr
 pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// The events of a call, after the given one if any.
-pub fn response(sessions: &Sessions, slot: Slot, call: CallId, after: Option<EventId>) -> Response {
-    let follower = sessions.follow(&slot, &call, after);
+pub fn response(sessions: &Sessions, slot: Slot, call: &CallId, after: Option<EventId>) -> Response {
+    let follower = sessions.follow(&slot, call, after);
     let mut teller = Teller::new(sessions, slot, follower);
     teller.resumed = after.is_some();
     teller.last = after.unwrap_or_default();
@@ -128,7 +128,7 @@ impl Teller {
             }
             match event.name {
                 EventName::Delta | EventName::Reset | EventName::MessageCompleted => {
-                    self.pass_on_message(&event)
+                    self.pass_on_message(&event);
                 }
                 _ => self.logged(&event, &event.data),
             }

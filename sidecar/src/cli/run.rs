@@ -1,5 +1,6 @@
 //! `run`: a manifest, served.
 
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -102,11 +103,14 @@ fn greet(agent: &Agent, address: SocketAddr) {
         holdfast_crds::AuthType::None => "",
         holdfast_crds::AuthType::Token => " -H \"authorization: Bearer $TOKEN\"",
     };
-    println!("{} listens on http://{address}", config::name(agent));
-    println!("Say something to it:");
-    println!(
-        "  curl -s http://{address}/v1/calls{token} -H 'content-type: application/json' -d '{{\"input\":\"hello\"}}'"
+    let name = config::name(agent);
+    let greeting = format!(
+        "{name} listens on http://{address}\n\
+         Say something to it:\n  \
+         curl -s http://{address}/v1/calls{token} -H 'content-type: application/json' -d '{{\"input\":\"hello\"}}'\n\
+         or talk to it in another terminal: holdfast-sidecar chat --url http://{address}\n\
+         Ctrl-C stops it; the conversation goes on when it is started again.\n"
     );
-    println!("or talk to it in another terminal: holdfast-sidecar chat --url http://{address}");
-    println!("Ctrl-C stops it; the conversation goes on when it is started again.");
+    // Nobody reading it is no reason not to serve.
+    let _ = std::io::stdout().write_all(greeting.as_bytes());
 }

@@ -87,8 +87,9 @@ impl Screen {
 }
 
 fn print(text: &str) {
-    print!("{text}");
-    let _ = std::io::stdout().flush();
+    // Nobody reading it is no reason to stop: the call runs on as well.
+    let mut out = std::io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl Orders {
                 return;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

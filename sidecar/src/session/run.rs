@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use super::Shared;
 use super::board::{DeskRef, FeedEnd};
@@ -97,8 +98,13 @@ impl Shared {
             } else {
                 None
             };
+            let replica = &self.settings.replica;
+            let span = tracing::info_span!("invoke_agent", call = %call.id, session = %lease.slot, replica);
+            if call.resumes > 0 {
+                tracing::info!(parent: &span, resumes = call.resumes, "goes on with a call of another run");
+            }
             let ran = match Run::new(&self, &mut lease, &mut history, call) {
-                Ok(run) => run.run().await,
+                Ok(run) => run.run().instrument(span).await,
                 Err(lost) => Err(lost),
             };
             drop(alone);

@@ -1,10 +1,12 @@
-//! A store, a model and tools that are timed. Thin: what goes in and comes out is theirs.
+//! A store, a model and tools that are timed. Thin: what goes in and comes out is theirs. Spans have the names that
+//! OpenTelemetry gives to what an agent does.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
 use tokio::sync::broadcast;
+use tracing::Instrument;
 
 use super::metrics::Metrics;
 use crate::model::{Ask, Model, ModelError, ModelReply};
@@ -148,7 +150,7 @@ impl Store for Measured<dyn Store> {
 impl Model for Measured<dyn Model> {
     async fn reply(&self, ask: Ask<'_>) -> Result<ModelReply, ModelError> {
         let started = Instant::now();
-        let reply = self.inner.reply(ask).await;
+        let reply = self.inner.reply(ask).instrument(tracing::info_span!("chat")).await;
         let outcome = reply.as_ref().map_or_else(ModelError::kind, |_| "ok");
         let usage = reply.as_ref().ok().map(|reply| &reply.usage);
         self.metrics.model_replied(outcome, started.elapsed(), usage);
@@ -168,7 +170,8 @@ impl Tools for Measured<dyn Tools> {
 
     async fn run(&self, call: ToolCall<'_>) -> ToolOutput {
         let (tool, started) = (call.name.to_owned(), Instant::now());
-        let output = self.inner.run(call).await;
+        let span = tracing::info_span!("execute_tool", tool);
+        let output = self.inner.run(call).instrument(span).await;
         let outcome = if output.is_error { "error" } else { "ok" };
         self.metrics.tool_answered(&tool, outcome, started.elapsed());
         output

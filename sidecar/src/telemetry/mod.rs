@@ -1,11 +1,12 @@
 //! What the process says about itself: logs, and numbers.
 //!
-//! Nothing here knows what was said in a conversation: a log line names a call, never its text.
+//! A log line names a call and its session, never what was said, unless somebody asks for that in the environment.
 
 pub mod measured;
 pub mod metrics;
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
@@ -44,4 +45,10 @@ pub fn start(format: LogFormat) {
     } else {
         logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).init();
     }
+}
+
+/// Whether the texts of messages may stand in logs. Only where `HOLDFAST_LOG_CONTENT` says `true`.
+pub fn logs_content() -> bool {
+    static LOGS_CONTENT: OnceLock<bool> = OnceLock::new();
+    *LOGS_CONTENT.get_or_init(|| std::env::var("HOLDFAST_LOG_CONTENT").is_ok_and(|value| value == "true"))
 }
