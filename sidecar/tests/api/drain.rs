@@ -285,12 +285,23 @@ impl Tools for Slow {
 /// A store in memory that can be out of reach.
 pub struct Sleepy {
     awake: AtomicBool,
+    /// What `begin` waits for, once it has done its work.
+    replies: Semaphore,
     inner: MemoryStore,
 }
 
 impl Sleepy {
     pub fn new() -> Self {
-        Self { awake: AtomicBool::new(false), inner: MemoryStore::new(Limits::default()) }
+        let replies = Semaphore::new(Semaphore::MAX_PERMITS);
+        Self { awake: AtomicBool::new(false), replies, inner: MemoryStore::new(Limits::default()) }
+    }
+
+    pub fn hold_replies(&self) {
+        self.replies.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
+    pub fn let_replies_go(&self) {
+        self.replies.add_permits(1000);
     }
 
     pub fn wake(&self) {
@@ -313,7 +324,9 @@ impl Sleepy {
 #[async_trait]
 impl Store for Sleepy {
     async fn begin(&self, slot: &Slot, begin: &Begin) -> Result<Begun, StoreError> {
-        self.reach()?.begin(slot, begin).await
+        let begun = self.reach()?.begin(slot, begin).await;
+        self.replies.acquire().await.expect("open").forget();
+        begun
     }
     async fn claim(&self, slot: &Slot, claim: &Claim) -> Result<Claimed, StoreError> {
         self.reach()?.claim(slot, claim).await

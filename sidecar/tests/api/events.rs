@@ -130,6 +130,30 @@ async fn a_call_runs_on_when_its_client_hangs_up() {
 }
 
 #[tokio::test]
+async fn a_client_that_hangs_up_while_its_call_is_admitted_leaves_a_call_that_runs() {
+    let store = Arc::new(crate::drain::Sleepy::new());
+    store.wake();
+    let agent = Setup { store: store.clone(), ..Setup::default() }.start().await;
+    store.hold_replies();
+    let ask = Send::post("/v1/calls").json(&json!({"input": "x", "callId": "c-1"}));
+    let client = tokio::spawn(crate::kit::send(agent.address, ask));
+    soon("the call", async {
+        while agent.get("/v1/calls").await.ok() == json!([]) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    client.abort();
+    let _ = client.await;
+    // The server has noticed once the connection's request is gone.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    store.let_replies_go();
+    let events = agent.stream(Send::get("/v1/calls/c-1/events")).await.rest().await;
+    check_whole(&events);
+    assert_eq!(events.last().expect("events").data["resumes"], 0, "its lease was granted to nobody");
+}
+
+#[tokio::test]
 async fn what_is_no_event_id_is_refused() {
     let agent = echo().await;
     agent.post("/v1/calls", json!({"input": "x", "callId": "c-1"})).await.ok();

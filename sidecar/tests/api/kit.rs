@@ -15,7 +15,7 @@ use holdfast_sidecar::serve::{self, Listeners, Service, Stop};
 use holdfast_sidecar::session::{Sessions, Settings};
 use holdfast_sidecar::state::{Block, Usage};
 use holdfast_sidecar::store::{Limits, MemoryStore, Store};
-use holdfast_sidecar::telemetry::Metrics;
+use holdfast_sidecar::telemetry::{Measured, Metrics};
 use holdfast_sidecar::tools::{NoTools, Tools};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -72,9 +72,14 @@ impl Setup {
         let platform = listeners.platform.local_addr().expect("an address");
         let mut settings = self.settings;
         settings.relay_timeout = self.times.relay;
-        let sessions = Sessions::new(self.store, self.model, self.tools, settings);
-        let (stops, stopped) = mpsc::channel(4);
         let metrics = Arc::new(Metrics::default());
+        let sessions = Sessions::new(
+            Arc::new(Measured::new(&metrics, self.store)),
+            Arc::new(Measured::new(&metrics, self.model)),
+            Arc::new(Measured::new(&metrics, self.tools)),
+            settings,
+        );
+        let (stops, stopped) = mpsc::channel(4);
         let service = Service { sessions: sessions.clone(), auth: self.auth, metrics, times: self.times };
         let running = tokio::spawn(serve::run(service, listeners, stopped));
         Replica { address, platform, stops, running, sessions }
@@ -225,7 +230,7 @@ async fn open(address: SocketAddr, ask: Send) -> (http::Response<Incoming>, Join
 pub async fn send(address: SocketAddr, ask: Send) -> Answer {
     let what = format!("{} {}", ask.method, ask.path);
     soon(&what, async {
-        let (response, _) = open(address, ask).await;
+        let (response, _connection) = open(address, ask).await;
         let (parts, body) = response.into_parts();
         let body = body.collect().await.expect("a whole body").to_bytes();
         Answer { status: parts.status, headers: parts.headers, body }

@@ -18,6 +18,21 @@ async fn a_replica_lives_is_ready_and_counts() {
     let metrics = agent.platform(Method::GET, "/metrics").await;
     let text = String::from_utf8(metrics.body.to_vec()).expect("UTF-8");
     assert!(text.ends_with("# EOF\n"), "{text}");
+    for line in [
+        "holdfast_calls_total{outcome=\"completed\"} 1",
+        "holdfast_calls_active 0",
+        "holdfast_calls_queued 0",
+        "holdfast_requests_open 0",
+        "holdfast_resumes_total 0",
+        "holdfast_lease_losses_total 0",
+        "holdfast_model_seconds_count{outcome=\"ok\"} 1",
+        "holdfast_tokens_total{direction=\"output\"} 10",
+        "holdfast_store_seconds_count{operation=\"begin\"} 1",
+        "holdfast_store_seconds_count{operation=\"commit\"} 1",
+        "holdfast_draining 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
     assert_eq!(agent.platform(Method::GET, "/").await.status.as_u16(), 404);
     assert_eq!(agent.platform(Method::GET, "/drain").await.status.as_u16(), 405);
     assert_eq!(agent.get("/metrics").await.status.as_u16(), 404, "not for clients");
