@@ -53,6 +53,8 @@ pub async fn assemble(agent: &Agent, config: &Config, secrets: &Secrets) -> Resu
     let tools = Arc::new(Measured::new(&metrics, tools::from_manifest(agent, secrets)?));
     // Who takes over a call at once should offer the tools that the call began with.
     tools.settle().await;
+    #[cfg(feature = "failpoints")]
+    let (store, model, tools) = crate::failpoints::armed(store, model, tools);
     Ok(Assembled { sessions: Sessions::new(store, model, tools, settings), auth, metrics })
 }
 

@@ -107,6 +107,10 @@ impl Replica {
 
 impl Drop for Replica {
     fn drop(&mut self) {
+        if self.has_ended() {
+            return;
+        }
+        // A paused process cannot die.
         let _ = self.signal("CONT");
         let _ = self.child.kill();
         let _ = self.child.wait();

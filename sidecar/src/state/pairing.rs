@@ -29,10 +29,10 @@ pub fn check_pairing<'a>(messages: impl IntoIterator<Item = &'a Message>) -> Res
                 return Err(PairingError::Unasked { index, id: result.tool_use_id.clone() });
             }
         }
-        if message.role != Role::Tool {
-            if let Some(id) = open.pop_first() {
-                return Err(PairingError::Unanswered { index: index.saturating_sub(1), id });
-            }
+        if message.role != Role::Tool
+            && let Some(id) = open.pop_first()
+        {
+            return Err(PairingError::Unanswered { index: index.saturating_sub(1), id });
         }
         for tool_use in message.tool_uses() {
             if !open.insert(tool_use.id.clone()) {

@@ -11,11 +11,22 @@ use super::stage::{LEASE, Stage};
 /// A replica that was told to stop is gone within its grace period; this is more.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// However it ends, the clients may stop then.
+struct Over<'a>(&'a Stage);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.hurting.store(false, Ordering::Relaxed);
+    }
+}
+
 /// `rounds` times each replica: a new one first, then SIGTERM for the old one, which must end by itself, and well.
 pub async fn restart_each_in_turn(stage: &Stage, rounds: usize) -> Result<usize> {
+    let _over = Over(stage);
     let mut restarted = 0;
     for _ in 0..rounds {
-        for _ in 0..stage.replicas.lock().await.len() {
+        let count = stage.replicas.lock().await.len();
+        for _ in 0..count {
             stage.add_replica(&[]).await?;
             let mut old = stage.replicas.lock().await.remove(0);
             // What an endpoint's removal does: no new connections, the open ones stay.
@@ -47,15 +58,19 @@ impl Faults {
 impl fmt::Display for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kills, pauses, stops, redis } = self;
-        write!(f, "  faults: {kills} kill -9, {pauses} pauses past the lease, {stops} SIGTERM, {redis} Redis killed and restarted")
+        write!(
+            f,
+            "  faults: {kills} kill -9, {pauses} pauses past the lease, {stops} SIGTERM, {redis} Redis killed and restarted"
+        )
     }
 }
 
-/// Faults in an order made by `seed`, as long as there are clients to hurt, and at least `wanted`.
+/// `wanted` faults in an order made by `seed`.
 pub async fn at_random(stage: &Stage, seed: u64, wanted: u64) -> Result<Faults> {
+    let _over = Over(stage);
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut faults = Faults::default();
-    while faults.total() < wanted && stage.talking.load(Ordering::Relaxed) {
+    while faults.total() < wanted {
         tokio::time::sleep(Duration::from_millis(200 + dice.below(500))).await;
         match dice.below(10) {
             0..4 => {
@@ -74,7 +89,7 @@ pub async fn at_random(stage: &Stage, seed: u64, wanted: u64) -> Result<Faults> 
                 stage.replicas.lock().await.push(victim);
                 faults.pauses += 1;
             }
-            6..9 => {
+            6..8 => {
                 let mut victim = take(stage, &mut dice).await?;
                 stage.doors.close(&victim.url);
                 victim.signal("TERM")?;

@@ -46,10 +46,12 @@ pub async fn die_at_each(budget: Duration) -> Result<()> {
         .collect();
     let tried = stream::iter(&points).map(|(point, trigger)| async move {
         let died = tokio::time::timeout(budget, die_at(point, *trigger)).await;
-        died.with_context(|| format!("{point}: not within {} s", budget.as_secs()))?.with_context(|| point.clone())
+        died.with_context(|| format!("{point}: not within {} s", budget.as_secs()))?
+            .with_context(|| point.clone())
     });
     let results: Vec<Result<()>> = tried.buffer_unordered(4).collect().await;
-    let failed: Vec<String> = results.iter().filter_map(|r| r.as_ref().err().map(|e| format!("{e:#}"))).collect();
+    let failed: Vec<String> =
+        results.iter().filter_map(|r| r.as_ref().err().map(|e| format!("{e:#}"))).collect();
     println!("  died at {} of {} lines, and nothing was lost", results.len() - failed.len(), points.len());
     ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
@@ -62,7 +64,8 @@ async fn die_at(point: &str, trigger: Trigger) -> Result<()> {
     let doomed = stage.replicas.lock().await.remove(0);
     let url = format!("{}/v1/users/u/sessions/s", doomed.url);
     let said = match trigger {
-        Trigger::SlowCall | Trigger::Stop | Trigger::Interrupt => "one #{\"words\":40,\"tokenDelayMs\":100}",
+        Trigger::SlowCall => "one #{\"words\":40,\"tokenDelayMs\":100}",
+        Trigger::Stop | Trigger::Interrupt => "one #{\"delayMs\":4000}",
         Trigger::Retry => "one #{\"fail\":{\"status\":400,\"times\":1}}",
         _ => "one #{\"tools\":[{\"name\":\"refund\",\"input\":{\"mark\":\"one\"}}]}",
     };
@@ -123,7 +126,8 @@ async fn die_at(point: &str, trigger: Trigger) -> Result<()> {
 async fn settle(http: &Http, session: &str, call: &serde_json::Value, trigger: Trigger) -> Result<()> {
     if matches!(trigger, Trigger::Clear | Trigger::Delete) {
         // Done or not done, never half: the same request again succeeds.
-        let (method, path) = if trigger == Trigger::Clear { (Method::POST, "/clear") } else { (Method::DELETE, "") };
+        let (method, path) =
+            if trigger == Trigger::Clear { (Method::POST, "/clear") } else { (Method::DELETE, "") };
         let answer = http.send(method, &format!("{session}{path}"), None, &[]).await?;
         ensure!(answer.status < 300, "{} {}", answer.status, answer.body);
         return Ok(());

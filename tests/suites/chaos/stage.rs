@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -22,15 +22,16 @@ pub const LEASE: Duration = Duration::from_secs(2);
 pub struct Stage {
     folder: tempfile::TempDir,
     pub redis: Mutex<RedisServer>,
-    model: FakeModel,
-    tools: FakeTools,
+    /// Serve as long as the stage stands.
+    _model: FakeModel,
+    _tools: FakeTools,
     pub replicas: Mutex<Vec<Replica>>,
     pub doors: Doors,
     log: Log,
     http: Http,
     started: AtomicUsize,
-    /// Clients are still talking.
-    pub talking: std::sync::atomic::AtomicBool,
+    /// Somebody still ends processes: clients go on talking until nobody does.
+    pub hurting: AtomicBool,
 }
 
 /// What the clients do.
@@ -48,22 +49,28 @@ impl Stage {
     pub async fn set(name: &str, replicas: usize) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("holdfast-chaos-").tempdir()?;
         let redis = RedisServer::start(Options::default())?;
-        let model = FakeModel::witness(([127, 0, 0, 1], 0).into(), Ledger::on_disk(&folder.path().join("model.jsonl"))?);
-        let tools = FakeTools::witness(([127, 0, 0, 1], 0).into(), Ledger::on_disk(&folder.path().join("tools.jsonl"))?);
+        let model = FakeModel::witness(
+            ([127, 0, 0, 1], 0).into(),
+            Ledger::on_disk(&folder.path().join("model.jsonl"))?,
+        );
+        let tools = FakeTools::witness(
+            ([127, 0, 0, 1], 0).into(),
+            Ledger::on_disk(&folder.path().join("tools.jsonl"))?,
+        );
         let (model, tools) = (model.await?, tools.await?);
         let manifest = manifest(name, &redis.url(), &model.url(), &tools.url());
         std::fs::write(folder.path().join("agent.yaml"), manifest)?;
         let stage = Self {
             folder,
             redis: Mutex::new(redis),
-            model,
-            tools,
+            _model: model,
+            _tools: tools,
             replicas: Mutex::default(),
             doors: Doors::default(),
             log: Log::default(),
             http: Http::default(),
             started: AtomicUsize::new(0),
-            talking: true.into(),
+            hurting: true.into(),
         };
         for _ in 0..replicas {
             stage.add_replica(&[]).await?;
@@ -87,20 +94,23 @@ impl Stage {
     pub async fn talk(&self, talk: &Talk) {
         let sessions = (0..talk.sessions).map(|n| async move {
             let session = Session { user: format!("user-{}", n / 2), session: format!("session-{n}") };
-            for call in 0..talk.calls {
+            for call in 0.. {
+                if call >= talk.calls && !self.hurting.load(Ordering::Relaxed) {
+                    break;
+                }
                 let said = line(n, call, talk.slow);
                 let id = format!("call-{n}-{call}");
                 let stream = (n + call) % 2 == 0;
                 let conversation = converse(&self.http, &self.doors, &self.log, &session, &id, &said, stream);
                 if talk.hang_up && (n + call) % 7 == 3 {
                     // Gone in the middle, and back with the same call: it must find it, not start it again.
-                    let _ = tokio::time::timeout(Duration::from_millis(40), self.peek(&session, &id, &said)).await;
+                    let _ = tokio::time::timeout(Duration::from_millis(40), self.peek(&session, &id, &said))
+                        .await;
                 }
                 conversation.await;
             }
         });
         futures::future::join_all(sessions).await;
-        self.talking.store(false, Ordering::Relaxed);
     }
 
     /// A first try of a call whose client does not stay for the answer.
@@ -143,7 +153,6 @@ impl Stage {
             verdict: judge(&evidence),
         })
     }
-
 }
 
 /// What a client says: plain, slow, or in need of tools; never the same twice.
@@ -151,7 +160,9 @@ fn line(session: usize, call: usize, slow: bool) -> String {
     let mark = format!("s{session} c{call}");
     match (session + call) % 4 {
         0 => format!("{mark} #{{\"words\":12,\"tokenDelayMs\":20}}"),
-        1 => format!("{mark} #{{\"tools\":[{{\"name\":\"refund\",\"input\":{{\"mark\":\"{mark}\"}}}}],\"delayMs\":50}}"),
+        1 => format!(
+            "{mark} #{{\"tools\":[{{\"name\":\"refund\",\"input\":{{\"mark\":\"{mark}\"}}}}],\"delayMs\":50}}"
+        ),
         2 if slow => format!("{mark} #{{\"words\":30,\"tokenDelayMs\":100}}"),
         2 => format!(
             "{mark} #{{\"tools\":[{{\"name\":\"lookup\",\"input\":{{\"mark\":\"{mark}\"}}}},{{\"name\":\"refund\",\"input\":{{\"mark\":\"{mark}\"}}}}]}}"
@@ -216,7 +227,13 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "  {} calls, {} taken over (whole call: median {:?}, slowest {:?}); seen by clients: {} failed requests, {} cut streams; {} sessions with an unknown outcome",
-            self.calls, self.resumed, self.median_resumed, self.slowest_resumed, self.failures, self.cuts, self.unknown
+            self.calls,
+            self.resumed,
+            self.median_resumed,
+            self.slowest_resumed,
+            self.failures,
+            self.cuts,
+            self.unknown
         )?;
         write!(f, "{}", self.verdict)
     }

@@ -29,10 +29,10 @@ pub async fn install_rights(bench: &Bench) -> Result<()> {
         match object["kind"].as_str() {
             Some("ClusterRole") => drop(Api::<ClusterRole>::all(client).patch(name, &params, &patch).await?),
             Some("ClusterRoleBinding") => {
-                drop(Api::<ClusterRoleBinding>::all(client).patch(name, &params, &patch).await?)
+                drop(Api::<ClusterRoleBinding>::all(client).patch(name, &params, &patch).await?);
             }
             Some("Role") => {
-                drop(Api::<Role>::namespaced(client, "holdfast-system").patch(name, &params, &patch).await?)
+                drop(Api::<Role>::namespaced(client, "holdfast-system").patch(name, &params, &patch).await?);
             }
             Some("RoleBinding") => {
                 drop(

@@ -104,7 +104,8 @@ pub async fn an_invalid_manifest_leaves_what_runs(bench: &Bench) -> Result<()> {
             .await;
     let restored = crate::setup::install_definition(bench).await;
     ensure!(rules.flatten().is_some(), "the definition had no rules");
-    (written?, restored?);
+    written?;
+    restored?;
     let condition = space.says("a", "Accepted", "False", "LocalStoreWithReplicas", SOON).await?;
     ensure!(condition.message.contains("set replicas to 1"), "{}", condition.message);
     space.says("a", "Ready", "False", "NotAccepted", SOON).await?;

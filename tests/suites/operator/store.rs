@@ -50,7 +50,7 @@ impl Redis {
     }
 }
 
-fn with(redis: Value) -> Value {
+fn with(redis: &Value) -> Value {
     json!({"replicas": 2, "model": {"provider": "Scripted"}, "stateStore": {"type": "Redis", "redis": redis}})
 }
 
@@ -73,7 +73,7 @@ pub async fn what_a_store_would_lose_is_said(bench: &Bench) -> Result<()> {
     ];
     for (agent, command, status, reason, remedy) in cases {
         ensure!(redis.say(command).await?.starts_with("+OK"), "{command}");
-        space.apply(agent, with(json!({"url": redis.url()}))).await?;
+        space.apply(agent, with(&json!({"url": redis.url()}))).await?;
         let said = space.says(agent, "StateStoreDurable", status, reason, SOON).await?;
         ensure!(said.message.contains(remedy), "{}", said.message);
         space.says(agent, "StateStoreReady", "True", "Connected", SOON).await?;
@@ -89,7 +89,7 @@ pub async fn a_store_that_refuses_us_blocks_only_what_is_new(bench: &Bench) -> R
     let wrong = format!("redis://:wrong@127.0.0.1:{}", redis.port);
     let right = format!("redis://:right@127.0.0.1:{}", redis.port);
     space.secret("redis", "url", &wrong).await?;
-    let spec = with(json!({"urlSecretRef": {"name": "redis", "key": "url"}}));
+    let spec = with(&json!({"urlSecretRef": {"name": "redis", "key": "url"}}));
     space.apply("a", spec.clone()).await?;
     let said = space.says("a", "StateStoreReady", "False", "AuthenticationFailed", SOON).await?;
     ensure!(!said.message.contains("wrong") && !said.message.contains("127.0.0.1"), "{}", said.message);
@@ -110,7 +110,7 @@ pub async fn a_store_that_refuses_us_blocks_only_what_is_new(bench: &Bench) -> R
 pub async fn a_store_that_cannot_be_reached_from_here_blocks_nothing(bench: &Bench) -> Result<()> {
     let space = bench.namespace("unreachable").await?;
     let [nobody] = free_ports()?;
-    space.apply("a", with(json!({"url": format!("redis://127.0.0.1:{nobody}")}))).await?;
+    space.apply("a", with(&json!({"url": format!("redis://127.0.0.1:{nobody}")}))).await?;
     let said = space.says("a", "StateStoreReady", "Unknown", "Unreachable", SOON).await?;
     ensure!(
         !said.message.contains("refused") && !said.message.contains(&nobody.to_string()),
