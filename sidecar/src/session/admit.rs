@@ -34,14 +34,11 @@ impl Shared {
             call: request.call,
         };
         let sent = Instant::now();
-        let begun = match shared.store.begin(slot, &begin).await {
-            // The same request, with the same nonce: if the first was carried out, this only asks for its answer.
-            Err(error) if error.may_have_happened() => {
-                let again = shared.store.begin(slot, &begin).await;
-                again.map_err(CallError::store(&begin.call, None))?
-            }
-            begun => begun.map_err(CallError::store(&begin.call, Some(false)))?,
-        };
+        // The same request, with the same nonce: if it was carried out, sending it again only asks for its answer.
+        let begun = shared.until_known(|| shared.store.begin(slot, &begin)).await.map_err(|error| {
+            let admitted = if error.may_have_happened() { None } else { Some(false) };
+            CallError::store(&begin.call, admitted)(error)
+        })?;
         let call = begin.call;
         match begun {
             Begun::Granted(grant) => {
@@ -97,7 +94,8 @@ impl Shared {
             claim: shared.claim_request(cached.as_ref()),
         };
         let sent = Instant::now();
-        match shared.store.retry(slot, &retry).await.map_err(CallError::store(call, None))? {
+        let retried = shared.until_known(|| shared.store.retry(slot, &retry)).await;
+        match retried.map_err(CallError::store(call, None))? {
             Retried::Granted(grant) => {
                 let follower = Follower::new(shared, slot, call, desk.clone(), None);
                 let launched = shared.launch(slot.clone(), desk, *grant, cached, sent);

@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use tokio::time::Instant;
+use futures::future::BoxFuture;
+use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 use super::Shared;
@@ -61,6 +62,31 @@ impl Shared {
         Ok(())
     }
 
+    /// Sends the same request again while nobody knows whether it was carried out. A lease that was granted and never seen
+    /// would stand idle until it runs out, and count as a death of its holder.
+    pub async fn until_known<'a, T>(
+        &self,
+        request: impl Fn() -> BoxFuture<'a, Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let give_up = Instant::now() + self.settings.lease / 3;
+        let (mut pause, mut unknown) = (waits::RETRY_FIRST, None);
+        loop {
+            match request().await {
+                Err(error) if error.may_have_happened() => unknown = Some(error),
+                Err(error) if unknown.is_none() || !error.is_transient() => return Err(error),
+                Err(_) => {}
+                Ok(answer) => return Ok(answer),
+            }
+            if Instant::now() >= give_up
+                && let Some(unknown) = unknown
+            {
+                return Err(unknown);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(waits::RETRY_LONGEST);
+        }
+    }
+
     /// Takes a slot that has work and nobody at it. `false` where there was nothing to take.
     pub async fn take_over(self: &Arc<Self>, slot: &Slot) -> Result<bool, StoreError> {
         if self.is_deferred(slot) {
@@ -70,7 +96,7 @@ impl Shared {
         let cached = self.cache.take(slot);
         let claim = self.claim_request(cached.as_ref());
         let sent = Instant::now();
-        match self.store.claim(slot, &claim).await {
+        match self.until_known(|| self.store.claim(slot, &claim)).await {
             Ok(Claimed::Granted(grant)) => {
                 self.launch(slot.clone(), desk, *grant, cached, sent)?;
                 Ok(true)

@@ -273,11 +273,11 @@ impl Judge<'_> {
         let attempts = self.world.plan.settings.recovery_attempts as usize;
         for (plan, log) in self.logs() {
             if plan.poison.is_some() {
-                let asks = self.ledger.asks.iter().filter(|ask| ask.call == plan.key).count();
+                let kills = self.ledger.killed_by.get(&plan.key).copied().unwrap_or(0) as usize;
                 // A retry by hand starts a new count.
                 let limit = attempts * if log.retried { 21 } else { 1 };
-                self.world.verdict(Promise::Budget, asks <= limit, || {
-                    format!("{} was tried {asks} times", plan.key)
+                self.world.verdict(Promise::Budget, kills <= limit, || {
+                    format!("{} killed {kills} replicas", plan.key)
                 });
             }
             if log.failure.as_deref() == Some("recovery-exhausted") {

@@ -100,7 +100,7 @@ impl Model for FakeModel {
             self.gate.pass().await;
             self.world.count("kills by a poisonous message");
             self.world.trace(|| format!("{} dies of {}", self.gate.name, call.key));
-            self.world.ledger().killed_by.insert(call.key.clone());
+            *self.world.ledger().killed_by.entry(call.key.clone()).or_default() += 1;
             self.gate.kill();
             return pending().await;
         }

@@ -217,7 +217,8 @@ async fn everything_is_resumed(world: &World, store: &MemoryStore, calm: Instant
     if world.plan.poisonous() || world.plan.settings.park {
         return;
     }
-    let by = calm + world.plan.limits.lease + Duration::from_secs(2);
+    let late = Duration::from_secs(if world.plan.odds.slow > 0 { 8 } else { 0 });
+    let by = calm + late + world.plan.limits.lease + Duration::from_secs(2);
     while Instant::now() < by {
         if !busy(world, store).await {
             return;
@@ -225,6 +226,10 @@ async fn everything_is_resumed(world: &World, store: &MemoryStore, calm: Instant
         sleep(Duration::from_millis(500)).await;
     }
     for slot in &world.plan.slots {
+        // Whoever has cost two replicas their lives waits until no other suspect runs beside it.
+        if world.ledger().suspected.contains(slot) {
+            continue;
+        }
         let at_work =
             |live: &Vec<holdfast_sidecar::store::LiveCall>| live.first().is_none_or(|head| head.running);
         let mut working = false;

@@ -131,6 +131,9 @@ impl FaultyStore {
         } else if call.resumes > 0 {
             self.world.count("takeovers after a suspension");
         }
+        if call.attempts >= 2 {
+            self.world.ledger().suspected.insert(slot.clone());
+        }
         if grant.history.from > 0 {
             self.world.count("warm starts");
         }

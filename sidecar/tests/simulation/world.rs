@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use holdfast_sidecar::session::Status;
-use holdfast_sidecar::state::Message;
+use holdfast_sidecar::state::{Message, Slot};
 use holdfast_sidecar::tools::Safety;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -173,7 +173,10 @@ pub struct Ledger {
     pub annotations: Vec<(usize, String, Option<bool>)>,
     pub violations: Vec<Violation>,
     pub tally: Tally,
-    pub killed_by: BTreeSet<String>,
+    /// How often each poisonous call has killed.
+    pub killed_by: BTreeMap<String, u32>,
+    /// Slots with a call that may have to wait until no other suspect runs.
+    pub suspected: BTreeSet<Slot>,
 }
 
 #[derive(Default)]
