@@ -134,7 +134,8 @@ pub struct RedisTls {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JsonFile {
-    /// The folder, outside a cluster. Absent: `.holdfast` in the working directory. In a pod it is on the volume.
+    /// The folder, outside a cluster. Absent: `$HOLDFAST_STATE_DIR`, or `holdfast/<agent>` in the user's state folder
+    /// (`$XDG_STATE_HOME`, `~/.local/state`). In a pod it is on the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub path: Option<String>,

@@ -158,8 +158,8 @@ mod tests {
         Message::assistant(ids.iter().map(call).collect())
     }
 
-    fn replied(turn: &mut Turn, message: Message) {
-        turn.reply(Entry::new(message.clone()), &message);
+    fn replied(turn: &mut Turn, message: &Message) {
+        turn.reply(Entry::new(message.clone()), message);
     }
 
     fn answered(turn: &mut Turn, index: usize) {
@@ -171,14 +171,14 @@ mod tests {
     fn a_plain_answer_takes_one_question() {
         let mut turn = Turn::new(vec![Message::user("hi").into()]);
         assert_eq!(turn.next(20), Next::AskModel);
-        replied(&mut turn, Message::assistant(vec![Block::text("hello")]));
+        replied(&mut turn, &Message::assistant(vec![Block::text("hello")]));
         assert_eq!(turn.next(20), Next::Finish);
     }
 
     #[test]
     fn tools_run_until_each_has_its_result_and_then_the_model_is_asked_again() {
         let mut turn = Turn::new(vec![Message::user("go").into()]);
-        replied(&mut turn, asks(&["a", "b"]));
+        replied(&mut turn, &asks(&["a", "b"]));
         turn.intend("b");
         let Next::RunTools(open) = turn.next(20) else { panic!("tools must run") };
         assert_eq!(
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn closing_leaves_a_valid_transcript_wherever_the_call_ends() {
         let mut turn = Turn::new(vec![Message::user("go").into()]);
-        replied(&mut turn, asks(&["a", "b"]));
+        replied(&mut turn, &asks(&["a", "b"]));
         answered(&mut turn, 0);
         let closers = turn.close(|_| "interrupted");
         assert_eq!(closers.len(), 1);

@@ -14,7 +14,7 @@ use super::world::{Upheaval, UpheavalKind};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Whether a change took effect; `None` where nobody knows.
-fn effect<T>(outcome: Option<Option<Result<T, StateChangeError>>>) -> Option<bool> {
+fn effect<T>(outcome: &Option<Option<Result<T, StateChangeError>>>) -> Option<bool> {
     match outcome {
         Some(Some(Ok(_))) => Some(true),
         Some(Some(Err(StateChangeError::Store(StoreError::Unanswered(_))))) | Some(None) | None => None,
@@ -58,7 +58,7 @@ impl Client {
         let Some(process) = self.pick() else { return };
         let from = self.world.moment();
         let clearing = process.sessions.clear(&self.world.plan.slots[slot]);
-        let done = effect(timeout(PATIENCE, process.gate.serve(clearing)).await.ok());
+        let done = effect(&timeout(PATIENCE, process.gate.serve(clearing)).await.ok());
         self.upheaval(slot, UpheavalKind::Clear, from, done);
     }
 
@@ -74,7 +74,7 @@ impl Client {
             let version = Condition::Version(state.version);
             process.sessions.put_state(name, &state, version).await
         };
-        let done = effect(timeout(PATIENCE, process.gate.serve(putting)).await.ok());
+        let done = effect(&timeout(PATIENCE, process.gate.serve(putting)).await.ok());
         self.world.ledger().annotations.push((slot, text, done));
         self.upheaval(slot, UpheavalKind::Annotate, from, done);
     }
@@ -95,7 +95,7 @@ impl Client {
         }
         if deleted == Some(true) {
             let putting = other.sessions.put_state(name, &state, Condition::Absent);
-            let put = effect(timeout(PATIENCE, other.gate.serve(putting)).await.ok());
+            let put = effect(&timeout(PATIENCE, other.gate.serve(putting)).await.ok());
             self.world.trace(|| format!("client puts the redacted state of slot {slot} back: {put:?}"));
         }
         self.upheaval(slot, UpheavalKind::Redact, from, deleted);
@@ -106,7 +106,7 @@ impl Client {
         let from = self.world.moment();
         let slots = &self.world.plan.slots;
         let forking = process.sessions.fork(&slots[slot], &slots[into], Share { history: true, state: true });
-        let done = effect(timeout(PATIENCE, process.gate.serve(forking)).await.ok());
+        let done = effect(&timeout(PATIENCE, process.gate.serve(forking)).await.ok());
         self.upheaval(into, UpheavalKind::Fork { from: slot }, from, done);
     }
 }

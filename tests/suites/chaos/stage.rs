@@ -1,6 +1,6 @@
 //! A stage: Redis, the fakes, the replicas, and the clients that talk to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -122,14 +122,13 @@ impl Stage {
         let told = self.log.told();
         let mut states = BTreeMap::new();
         let door = self.replicas.lock().await.first().context("no replica is left to ask")?.url.clone();
-        for call in &told {
-            let who = (call.user.clone(), call.session.clone());
-            if !states.contains_key(&who) {
-                let session = Session { user: who.0.clone(), session: who.1.clone() };
-                let answer = self.http.get(&format!("{door}{}/state", session.path())).await?;
-                ensure!(answer.status == 200, "no state of {who:?}: {} {}", answer.status, answer.body);
-                states.insert(who, answer.body);
-            }
+        let sessions: BTreeSet<_> =
+            told.iter().map(|told| (told.user.clone(), told.session.clone())).collect();
+        for who in sessions {
+            let session = Session { user: who.0.clone(), session: who.1.clone() };
+            let answer = self.http.get(&format!("{door}{}/state", session.path())).await?;
+            ensure!(answer.status == 200, "no state of {who:?}: {} {}", answer.status, answer.body);
+            states.insert(who, answer.body);
         }
         let unknown = states.values().filter(|state| state.to_string().contains("outcome unknown")).count();
         let evidence = Evidence {
