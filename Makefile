@@ -24,7 +24,6 @@ chat: ## Talk to what `make run` serves
 .PHONY: test
 test: ## Everything that needs no pods: units, stores on a real Redis, the operator on a real kube-apiserver
 	@$(RIG)/tools redis-server etcd kube-apiserver kubectl > /dev/null
-	@cargo build --locked -p holdfast-sidecar --features failpoints
 	@cargo test --locked --workspace
 
 .PHONY: e2e
