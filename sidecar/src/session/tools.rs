@@ -26,6 +26,8 @@ impl Run<'_> {
         let mut runnable = Vec::new();
         for pending in open {
             match self.safety(&pending) {
+                // It may have run where it was known; nobody here can say how it may be repeated.
+                None if pending.started => self.answer(&pending, ToolOutput::error(OUTCOME_UNKNOWN)),
                 None => {
                     let text = format!("there is no tool named {:?} any more", pending.tool_use.name);
                     self.answer(&pending, ToolOutput::error(text));
