@@ -323,6 +323,13 @@ mod tests {
             {"role": "user", "text": "one"}, {"role": "assistant", "toolCalls": [{"id": "t"}]}]})];
         assert_eq!(broken(&unpaired), [UNPAIRED]);
 
+        let mut leaked = evidence();
+        leaked.told.push(Told { user: "v".into(), ..told("3", "three") });
+        leaked.states.insert(("v".into(), "s".into()), state(&["three"], &["r-3"]));
+        leaked.model = vec![json!({"event": "asked", "transcript": [
+            {"role": "user", "text": "one"}, {"role": "user", "text": "three"}]})];
+        assert_eq!(broken(&leaked), [PREFIX, LEAKED]);
+
         let mut paid_twice = evidence();
         paid_twice.tools = vec![json!({"event": "executed", "tool": "refund", "arguments": {"n": 1}}); 2];
         assert_eq!(broken(&paid_twice), [UNSAFE_TWICE]);

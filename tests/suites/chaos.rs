@@ -53,6 +53,7 @@ async fn kills_pauses_and_a_restarted_redis_lose_nothing() -> Result<()> {
     let summary = stage.judge().await?;
     println!("{faults}\n{summary}");
     ensure!(summary.verdict.is_clean(), "a promise was broken; the seed was {seed}");
+    ensure!(faults.each_kind_came(), "a kind of fault never came: {faults}");
     ensure!(faults.total() >= wanted && summary.calls as u64 >= calls, "too little happened: {faults}");
     ensure!(summary.resumed > 0 && summary.failures + summary.cuts > 0, "no fault reached a call");
     Ok(())

@@ -119,7 +119,10 @@ async fn die_at(point: &str, trigger: Trigger) -> Result<()> {
     }
     let door = stage.replicas.lock().await[0].url.clone();
     stage.doors.open(&door);
-    settle(&http, &format!("{door}/v1/users/u/sessions/s"), &call, trigger).await
+    settle(&http, &format!("{door}/v1/users/u/sessions/s"), &call, trigger).await?;
+    let refunds = stage.refunds()?;
+    ensure!(refunds <= 1, "the unsafe tool ran {refunds} times");
+    Ok(())
 }
 
 /// The call, sent again with its id, ends as it must, and its message is in the history once.
