@@ -5,7 +5,9 @@ SHELL := /bin/bash
 
 MANIFEST ?= examples/hello.yaml
 RIG := tests/rig
+, := ,
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
+OPTIMISED := $(or $(CARGO_TARGET_DIR),target)/release
 
 .PHONY: help
 help: ## Show this list
@@ -21,27 +23,42 @@ chat: ## Talk to what `make run` serves
 	@cargo build -q --locked -p holdfast-sidecar
 	@exec $(BUILT)/holdfast-sidecar chat
 
+.PHONY: demo
+demo: ## Conversations on a Redis and three replicas, each restarted in turn, one killed with -9; under a minute, no cluster
+	@$(RIG)/tools redis-server > /dev/null
+	@cargo build -q --locked -p holdfast-sidecar -p holdfast-tests --bins
+	@HOLDFAST_REDIS_SERVER=$$($(RIG)/tools redis-server) HOLDFAST_SIDECAR=$(BUILT)/holdfast-sidecar $(BUILT)/demo
+
 .PHONY: test
 test: ## Everything that needs no pods: units, stores on a real Redis, the operator on a real kube-apiserver
-	@$(RIG)/tools redis-server etcd kube-apiserver kubectl > /dev/null
-	@cargo test --locked --workspace
+	@$(RIG)/tests
 
 .PHONY: e2e
 e2e: cluster-up images ## The suites that need pods, on a kind cluster of three nodes
 	@$(RIG)/suites
 
 .PHONY: soak
-soak: ## The long runs: a million simulated schedules
-	@cargo build --locked --release -p holdfast-sidecar --features failpoints
-	@HOLDFAST_CHAOS_CALLS=20000 HOLDFAST_CHAOS_FAULTS=1000 cargo test --locked --release -p holdfast-tests --test chaos -- --nocapture
-	@HOLDFAST_SIM_SCHEDULES=1000000 cargo test --locked --release -p holdfast-sidecar --test simulation -- --nocapture
+soak: ## The long runs: a million simulated schedules, a thousand faults on real processes; writes docs/soak/
+	@$(RIG)/soak
+
+.PHONY: bench-operator
+bench-operator: ## What an Agent costs the operator: 100, 1 000 and 10 000 against an API server without latency
+	@cargo build --locked --release -p holdfast-operator -p holdfast-tests --bin holdfast-operator --bin bench-operator
+	@$(OPTIMISED)/bench-operator --json $(OPTIMISED)/bench/operator.json $(BENCH_ARGS)
+
+.PHONY: bench
+bench: ## What a turn costs, beside the least it can cost (BENCH="--quick --only turns" for a first look)
+	@$(RIG)/tools redis-server > /dev/null
+	@cargo build --locked --release -p holdfast-sidecar -p holdfast-tests --bins
+	@$(OPTIMISED)/holdfast-bench $(or $(BENCH),--only turns$(,)histories$(,)starting)
 
 .PHONY: lint
-lint: ## Formatting, clippy, licences and duplicates, stale generated files
+lint: ## Formatting, clippy, licences and duplicates, stale generated files, charts
 	@cargo fmt --all --check
 	@cargo clippy --locked --workspace --all-targets -- -D warnings
 	@$(RIG)/deny
 	@$(RIG)/generated check
+	@$(RIG)/charts
 
 .PHONY: generate
 generate: ## Write what is made from the code: the CRD, its chart, the OpenAPI document
@@ -50,7 +67,7 @@ generate: ## Write what is made from the code: the CRD, its chart, the OpenAPI d
 .PHONY: images
 images: ## Build the container images and load them into the cluster
 	@$(RIG)/images
-	@$(RIG)/cluster load holdfast-sidecar:dev holdfast-operator:dev holdfast-redis:7 holdfast-tools:dev
+	@$(RIG)/cluster load holdfast-{sidecar,operator,tools}:dev holdfast-redis:7 holdfast-sidecar:earlier
 
 .PHONY: cluster-up
 cluster-up: ## A kind cluster of three nodes, kept until `make cluster-down`

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     behaviour::{Auth, Loop, Session, Shutdown, ToolServer},
+    exposure::{HttpRoute, ServiceMonitor},
+    filesystem::Filesystem,
     model::Model,
     pod::{Companion, NetworkAccess, PodTemplate},
     refs::TextFrom,
@@ -102,6 +104,9 @@ pub struct AgentSpec {
     /// Where conversations live. Required in a cluster; absent on a laptop, they live in files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_store: Option<StateStore>,
+    /// The files the agent works on. Absent: none, and no tools for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filesystem: Option<Filesystem>,
     /// How sessions are held and shared between replicas.
     #[serde(default)]
     pub session: Session,
@@ -122,6 +127,12 @@ pub struct AgentSpec {
     /// metrics, and it may reach everything.
     #[serde(default, skip_serializing_if = "NetworkAccess::is_empty")]
     pub network_policy: NetworkAccess,
+    /// A way in from a Gateway, in a cluster that has the Gateway API. Absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http_route: Option<HttpRoute>,
+    /// How the Prometheus operator finds the agent's metrics, in a cluster that has one. Absent: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_monitor: Option<ServiceMonitor>,
 }
 
 impl AgentSpec {
@@ -131,6 +142,11 @@ impl AgentSpec {
         [pre_stop_delay, drain_timeout, self.loop_.tool_timeout, save_timeout, relay_timeout]
             .into_iter()
             .fold(GRACE_MARGIN, |sum, part| sum.saturating_add(part.get()))
+    }
+
+    /// Whether what belongs to one replica alone would be missed by another.
+    pub fn may_have_many_replicas(&self) -> bool {
+        self.autoscaling.is_some() || self.replicas.is_some_and(|replicas| replicas > 1)
     }
 
     /// The store in effect: files where the manifest says nothing.

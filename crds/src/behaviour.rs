@@ -24,6 +24,9 @@ pub struct Loop {
     pub call_timeout: Duration,
     /// How long one tool call may take. Also how long a stopping replica waits for a tool that has started.
     pub tool_timeout: Duration,
+    /// Whether the model is offered `todo_write`, a list of its own for longer tasks. Absent: where the agent has tools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub todo_write: Option<bool>,
 }
 
 impl Default for Loop {
@@ -32,6 +35,7 @@ impl Default for Loop {
             max_iterations: 20,
             call_timeout: Duration::from_mins(10),
             tool_timeout: Duration::from_secs(60),
+            todo_write: None,
         }
     }
 }

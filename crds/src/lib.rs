@@ -1,7 +1,8 @@
 //! The `Agent` type: its fields, its defaults and its rules. Knows nothing but the type; no I/O.
 //!
 //! ```text
-//! agent, model, store, behaviour, pod   what a manifest may say, one file a concern
+//! agent, model, store, filesystem,
+//! behaviour, pod, exposure              what a manifest may say, one file a concern
 //! units, refs                           the words it is said in
 //! rules                                 what may not be said together: one table for CEL and for Rust
 //! schema                                the CustomResourceDefinition made of all these
@@ -14,6 +15,8 @@
 
 pub mod agent;
 pub mod behaviour;
+pub mod exposure;
+pub mod filesystem;
 pub mod generate;
 pub mod manifest;
 pub mod model;
@@ -28,6 +31,8 @@ pub use agent::{Agent, AgentSpec, AgentStatus, Autoscaling};
 pub use behaviour::{
     Auth, AuthType, Durability, Loop, McpServer, OnBusy, Resume, Safety, Session, Shutdown, ToolServer,
 };
+pub use exposure::{HttpRoute, ParentRef, ServiceMonitor};
+pub use filesystem::{AccessMode, Filesystem, FilesystemType, FilesystemVolume, Isolation};
 pub use model::{Model, Parameters, Provider, Script, ScriptedFailure, ScriptedReply, ScriptedToolCall};
 pub use pod::{
     Companion, Egress, EmptyDir, EnvVar, ImagePullSecret, NamedObject, NetworkAccess, Peer, PodTemplate,

@@ -19,6 +19,18 @@ pub struct Cli {
 pub enum Command {
     /// Watch Agents and run them.
     Run(Run),
+    /// Find out whether operators work: all ready, one of them leading. Ends with an error where they do not.
+    Check(Check),
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Check {
+    /// Where they serve probes and metrics: host and port. A name may stand for several.
+    #[arg(required = true)]
+    pub addresses: Vec<String>,
+    /// How long to go on asking, in seconds.
+    #[arg(long, default_value_t = 60)]
+    pub within: u64,
 }
 
 #[derive(Debug, clap::Args)]

@@ -16,12 +16,14 @@ pub const READY: &str = "Ready";
 /// Reasons. A broken rule's own name is a reason of `Accepted` too.
 pub mod reason {
     pub const ACCEPTED: &str = "Accepted";
+    pub const UNREADABLE: &str = "Unreadable";
 
     pub const RESOLVED: &str = "Resolved";
     pub const SECRET_NOT_FOUND: &str = "SecretNotFound";
     pub const CONFIG_MAP_NOT_FOUND: &str = "ConfigMapNotFound";
     pub const CLAIM_NOT_FOUND: &str = "ClaimNotFound";
     pub const KEY_NOT_FOUND: &str = "KeyNotFound";
+    pub const CLAIM_ACCESS_MODE: &str = "ClaimAccessMode";
 
     pub const LOCAL: &str = "Local";
     pub const CONNECTED: &str = "Connected";

@@ -3,17 +3,21 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use holdfast_crds::Agent;
-use kube::{Client, ResourceExt as _, runtime::events::Recorder};
+use holdfast_crds::AgentStatus;
+use kube::{Client, Resource};
 
 use crate::{
-    live::{Key, Kind, Live},
+    events::Events,
+    live::{Key, Kind, Live, Place},
     metrics::Metrics,
     rollout::Rollout,
-    store_check::Outcome,
+    seen::Kept,
+    stores::Stores,
+    traces::Traces,
+    word::Word,
 };
 
 /// What the operator was started with.
@@ -29,99 +33,92 @@ pub struct Context {
     pub client: Client,
     pub settings: Settings,
     pub live: Arc<Live>,
-    pub recorder: Recorder,
+    pub stores: Stores,
+    pub events: Events,
     pub metrics: Metrics,
+    pub traces: Traces,
     pub memory: Memory,
 }
 
 impl Context {
     /// How far the Deployment of this Agent has come.
-    pub fn rollout(&self, agent: &Agent) -> Option<Rollout> {
-        let key = Key::new(Kind::Deployment, &agent.namespace().unwrap_or_default(), &agent.name_any());
+    pub fn rollout(&self, agent: &impl Resource) -> Option<Rollout> {
+        let key = Key { kind: Kind::Deployment, place: Place::of(agent) };
         self.live.get(&key).filter(|entry| entry.is_owned_by(agent))?.rollout.map(|rollout| *rollout)
     }
-}
 
-/// A store is asked again after this long, sooner where it did not answer well.
-pub const RECHECK_WELL: Duration = Duration::from_secs(300);
-pub const RECHECK_UNWELL: Duration = Duration::from_secs(30);
+    /// An Agent is gone: so is what was remembered of it.
+    pub fn forget(&self, agent: &Kept) {
+        let place = Place::of(agent);
+        self.live.mention(&place, Vec::new());
+        self.stores.forget(&place);
+        self.memory.forget(&place);
+    }
+}
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(300);
 /// How long a permanent failure waits for someone to change something; the watches wake it earlier.
 const PERMANENT_RETRY: Duration = Duration::from_secs(600);
 
-/// What a store said, and what it was asked with.
-#[derive(Clone)]
-pub struct Checked {
-    pub asked: String,
-    pub at: Instant,
-    pub outcome: Outcome,
-}
-
-impl Checked {
-    pub fn due(&self) -> Duration {
-        let well = self.outcome.ready.truth == crate::conditions::Truth::True;
-        let interval = if well { RECHECK_WELL } else { RECHECK_UNWELL };
-        interval.saturating_sub(self.at.elapsed())
-    }
-}
-
-/// A version of a Secret or ConfigMap, and the names of its keys.
-type KeysAt = (Box<str>, BTreeSet<String>);
+/// The names of the keys of a Secret or ConfigMap, or the access modes of a claim.
+pub type Contents = Arc<BTreeSet<String>>;
 
 /// What was found out earlier. Losing it costs a few requests and changes nothing.
 #[derive(Default)]
 pub struct Memory {
-    /// For each object: a hash of what was last applied and the version it had afterwards.
-    applied: Mutex<HashMap<Key, (u64, Box<str>)>>,
-    keys: Mutex<HashMap<Key, KeysAt>>,
-    checks: Mutex<HashMap<String, Checked>>,
-    failures: Mutex<HashMap<String, u32>>,
+    /// And the version they are of.
+    contents: Mutex<HashMap<Key, (Word, Contents)>>,
+    failures: Mutex<HashMap<Place, u32>>,
+    /// Statuses that were written and not seen yet, and the version the Agent has with it.
+    written: Mutex<HashMap<Place, (Word, AgentStatus)>>,
 }
 
 impl Memory {
-    pub fn is_applied(&self, key: &Key, hash: u64, version: &str) -> bool {
-        lock(&self.applied).get(key).is_some_and(|(known, at)| *known == hash && **at == *version)
+    pub fn contents_at(&self, key: &Key, version: &Word) -> Option<Contents> {
+        lock(&self.contents).get(key).filter(|(at, _)| at == version).map(|(_, found)| Arc::clone(found))
     }
 
-    pub fn was_ever_applied(&self, key: &Key) -> bool {
-        lock(&self.applied).contains_key(key)
+    pub fn contents_are(&self, key: Key, version: Word, found: BTreeSet<String>) -> Contents {
+        let found = Arc::new(found);
+        lock(&self.contents).insert(key, (version, Arc::clone(&found)));
+        found
     }
 
-    pub fn applied(&self, key: Key, hash: u64, version: &str) {
-        lock(&self.applied).insert(key, (hash, version.into()));
+    pub fn forget_contents(&self, key: &Key) {
+        lock(&self.contents).remove(key);
     }
 
-    pub fn forget_applied(&self, key: &Key) {
-        lock(&self.applied).remove(key);
+    /// A status that the watch has not shown yet.
+    pub fn written(&self, agent: &Place) -> Option<AgentStatus> {
+        lock(&self.written).get(agent).map(|(_, status)| status.clone())
     }
 
-    pub fn keys_at(&self, key: &Key, version: &str) -> Option<BTreeSet<String>> {
-        lock(&self.keys).get(key).filter(|(at, _)| **at == *version).map(|(_, keys)| keys.clone())
+    pub fn wrote(&self, agent: Place, version: Word, status: AgentStatus) {
+        lock(&self.written).insert(agent, (version, status));
     }
 
-    pub fn keys_are(&self, key: Key, version: &str, keys: BTreeSet<String>) {
-        lock(&self.keys).insert(key, (version.into(), keys));
+    /// The watch has shown this version. Whether it is only what we wrote ourselves.
+    pub fn saw(&self, agent: &Place, version: &Word) -> bool {
+        let mut written = lock(&self.written);
+        let Some((at, _)) = written.get(agent) else { return false };
+        if version.is_older_than(at) {
+            return false;
+        }
+        let ours = at == version;
+        written.remove(agent);
+        ours
     }
 
-    pub fn checked(&self, agent: &Agent) -> Option<Checked> {
-        lock(&self.checks).get(&identity(agent)).cloned()
-    }
-
-    pub fn check_was(&self, agent: &Agent, checked: Checked) {
-        lock(&self.checks).insert(identity(agent), checked);
-    }
-
-    pub fn succeeded(&self, agent: &Agent) {
-        lock(&self.failures).remove(&identity(agent));
+    pub fn succeeded(&self, agent: &Place) {
+        lock(&self.failures).remove(agent);
     }
 
     /// How long to leave this Agent alone after one more failure. Each has its own patience, so that a broken one
     /// does not slow the others.
-    pub fn failed(&self, agent: &Agent, permanent: bool) -> Duration {
+    pub fn failed(&self, agent: Place, permanent: bool) -> Duration {
         let mut failures = lock(&self.failures);
-        let count = failures.entry(identity(agent)).or_default();
+        let count = failures.entry(agent).or_default();
         *count = count.saturating_add(1);
         if permanent {
             PERMANENT_RETRY
@@ -130,25 +127,10 @@ impl Memory {
         }
     }
 
-    /// An Agent is gone: so is what was remembered of it.
-    pub fn forget(&self, agent: &Agent) {
-        let identity = identity(agent);
-        lock(&self.checks).remove(&identity);
-        lock(&self.failures).remove(&identity);
-        let (namespace, name) = (agent.namespace().unwrap_or_default(), agent.name_any());
-        let of_agent = |key: &Key| {
-            *key.namespace == *namespace
-                && key
-                    .name
-                    .strip_prefix(&*name)
-                    .is_some_and(|rest| rest.is_empty() || rest == "-redis" || rest == "-store")
-        };
-        lock(&self.applied).retain(|key, _| !of_agent(key));
+    fn forget(&self, agent: &Place) {
+        lock(&self.failures).remove(agent);
+        lock(&self.written).remove(agent);
     }
-}
-
-fn identity(agent: &Agent) -> String {
-    agent.uid().unwrap_or_default()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -161,14 +143,26 @@ mod tests {
 
     #[test]
     fn patience_grows_by_agent_and_ends_with_success() {
-        let spec = serde_json::json!({"model": {"provider": "Scripted"}});
-        let mut agent = Agent::new("a", serde_json::from_value(spec).unwrap());
-        agent.metadata.uid = Some("1".into());
+        let (agent, other) = (Place::new("ns", "a"), Place::new("ns", "b"));
         let memory = Memory::default();
-        let waits: Vec<u128> = (0..12).map(|_| memory.failed(&agent, false).as_millis()).collect();
+        let waits: Vec<u128> = (0..12).map(|_| memory.failed(agent.clone(), false).as_millis()).collect();
         assert_eq!(waits[..3], [500, 1000, 2000]);
         assert_eq!(waits[11], LAST_RETRY.as_millis());
+        assert_eq!(memory.failed(other, false), FIRST_RETRY);
         memory.succeeded(&agent);
-        assert_eq!(memory.failed(&agent, false), FIRST_RETRY);
+        assert_eq!(memory.failed(agent, false), FIRST_RETRY);
+    }
+
+    #[test]
+    fn a_status_of_our_own_is_remembered_until_it_is_seen() {
+        let (agent, memory) = (Place::new("ns", "a"), Memory::default());
+        memory.wrote(agent.clone(), "7".into(), AgentStatus::default());
+        assert!(!memory.saw(&agent, &"6".into()), "an event from before");
+        assert!(memory.written(&agent).is_some());
+        assert!(memory.saw(&agent, &"7".into()));
+        assert!(memory.written(&agent).is_none());
+        memory.wrote(agent.clone(), "9".into(), AgentStatus::default());
+        assert!(!memory.saw(&agent, &"10".into()), "somebody has changed it since");
+        assert!(memory.written(&agent).is_none());
     }
 }

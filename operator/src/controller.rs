@@ -1,9 +1,10 @@
 //! Which watches there are, and how their events become reconciles.
 //!
 //! ```text
-//! Agents ────────────────────────────▶ reflector (without managedFields) ──┐
-//! Deployments ──▶ Live                                                     ├──▶ applier ──▶ reconcile
-//! everything else, metadata only ──▶ Live ──▶ the owner, or who mentioned it ┘
+//! Agents, as text ─────────────────────▶ reflector ──────────────────────────┐
+//! Deployments, autoscalers ──▶ Live                                           ├──▶ applier ──▶ reconcile
+//! everything else, metadata only ──▶ Live ──▶ the owner, or who mentioned it ─┤
+//! stores that changed their mind ─────────────────────────────────────────────┘
 //! ```
 //! One set of watches for the whole cluster, or one for each namespace the operator is told to look at.
 
@@ -13,42 +14,46 @@ use futures::{
     FutureExt as _, Stream, StreamExt as _, TryStreamExt as _,
     stream::{self, BoxStream},
 };
-use holdfast_crds::Agent;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
-        apps::v1::{Deployment, StatefulSet},
-        autoscaling::v2::HorizontalPodAutoscaler,
+        apps::v1::StatefulSet,
         core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
     },
 };
 use kube::{
-    Api, Client, Resource, ResourceExt as _,
-    core::PartialObjectMeta,
+    Api, Client, Resource,
     runtime::{
         WatchStreamExt as _, applier,
         controller::{self, ReconcileReason, ReconcileRequest},
-        reflector, watcher,
+        reflector::{self, ObjectRef},
+        watcher,
     },
 };
 use serde::de::DeserializeOwned;
+use tokio::sync::{
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    watch,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    build::{HTTPRoute, ServiceMonitor},
     context::Context,
-    live::{Follower, Tracked},
-    names,
+    live::{Follower, Kind, Place},
+    names, optional,
     reconcile::{on_error, reconcile},
+    seen::{Kept, Seen, SeenAutoscaler, SeenDeployment, Sight},
 };
 
 /// Enough to keep the API server busy, few enough to be gentle with it.
 const CONCURRENCY: u16 = 32;
 /// Watches of each scope besides the Agents' own.
-pub const WATCHES: usize = 10;
+pub const WATCHES: usize = 12;
 
-type Requests = BoxStream<'static, Result<ReconcileRequest<Agent>, watcher::Error>>;
+type Requests = BoxStream<'static, Result<ReconcileRequest<Kept>, watcher::Error>>;
 
 /// The whole cluster, or one namespace of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,29 +88,80 @@ impl Scope {
     }
 }
 
-/// Runs until told to stop; a reconcile that has begun is finished.
-pub async fn run(context: Arc<Context>, scope: Scope, stop: CancellationToken) {
+/// Whether the cluster has the kinds that not every cluster has.
+#[derive(Clone)]
+pub struct Optional {
+    routes: watch::Receiver<Option<bool>>,
+    monitors: watch::Receiver<Option<bool>>,
+}
+
+/// Runs every scope until told to stop; a reconcile that has begun is finished.
+pub async fn run(context: Arc<Context>, scopes: Vec<Scope>, stop: CancellationToken) {
+    let ((routes, see_routes), (monitors, see_monitors)) = (watch::channel(None), watch::channel(None));
+    let optional = Optional { routes: see_routes, monitors: see_monitors };
+    let (wakes, wakers): (Vec<_>, Vec<_>) = scopes.iter().map(|_| unbounded_channel()).unzip();
+    let (changed, mut changes) = unbounded_channel::<Place>();
+    let spread = async {
+        while let Some(agent) = changes.recv().await {
+            for wake in &wakes {
+                // Whose it is not does not find it.
+                let _ = wake.send(agent.agent());
+            }
+        }
+    };
+    let working = scopes.iter().zip(wakers).zip(&wakes).map(|((scope, woken), wake)| {
+        run_scope(&context, scope, optional.clone(), woken, wake, stop.clone())
+    });
+    tokio::select! {
+        _ = futures::future::join_all(working) => {}
+        () = context.stores.keep_asking(&context.client, &changed) => {}
+        () = optional::look::<HTTPRoute>(&context.client, &routes) => {}
+        () = optional::look::<ServiceMonitor>(&context.client, &monitors) => {}
+        () = spread => {}
+    }
+}
+
+async fn run_scope(
+    context: &Arc<Context>,
+    scope: &Scope,
+    optional: Optional,
+    woken: UnboundedReceiver<ObjectRef<Kept>>,
+    wake: &UnboundedSender<ObjectRef<Kept>>,
+    stop: CancellationToken,
+) {
     let (agents, writer) = reflector::store();
     let mut queue = stream::SelectAll::new();
-    queue.push(follow_agents(&context, &scope, writer));
-    queue.push(follow::<Deployment>(&context, &scope, ours()));
-    queue.push(follow::<PartialObjectMeta<StatefulSet>>(&context, &scope, ours()));
-    queue.push(follow::<PartialObjectMeta<Service>>(&context, &scope, ours()));
-    queue.push(follow::<PartialObjectMeta<ServiceAccount>>(&context, &scope, ours()));
-    queue.push(follow::<PartialObjectMeta<PodDisruptionBudget>>(&context, &scope, ours()));
-    queue.push(follow::<PartialObjectMeta<NetworkPolicy>>(&context, &scope, ours()));
-    queue.push(follow::<PartialObjectMeta<HorizontalPodAutoscaler>>(&context, &scope, ours()));
+    queue.push(follow_agents(context, scope, writer));
+    queue.push(follow::<SeenDeployment>(context, scope, ours()));
+    queue.push(follow::<SeenAutoscaler>(context, scope, ours()));
+    queue.push(follow::<Seen<StatefulSet>>(context, scope, ours()));
+    queue.push(follow::<Seen<Service>>(context, scope, ours()));
+    queue.push(follow::<Seen<ServiceAccount>>(context, scope, ours()));
+    queue.push(follow::<Seen<PodDisruptionBudget>>(context, scope, ours()));
+    queue.push(follow::<Seen<NetworkPolicy>>(context, scope, ours()));
     // What others make and manifests point at carries no label of ours.
-    queue.push(follow::<PartialObjectMeta<Secret>>(&context, &scope, everything()));
-    queue.push(follow::<PartialObjectMeta<ConfigMap>>(&context, &scope, everything()));
-    queue.push(follow::<PartialObjectMeta<PersistentVolumeClaim>>(&context, &scope, everything()));
+    queue.push(follow::<Seen<Secret>>(context, scope, everything()));
+    queue.push(follow::<Seen<ConfigMap>>(context, scope, everything()));
+    queue.push(follow::<Seen<PersistentVolumeClaim>>(context, scope, everything()));
+    queue.push(requested(woken).boxed());
+    let follower = |kind| Follower::new(Arc::clone(&context.live), kind, scope.name());
+    let client = &context.client;
+    let routes =
+        optional::follow::<HTTPRoute>(client, scope, follower(Kind::HttpRoute), optional.routes, wake);
+    let monitors = optional::follow::<ServiceMonitor>(
+        client,
+        scope,
+        follower(Kind::ServiceMonitor),
+        optional.monitors,
+        wake,
+    );
 
     let requests = queue.take_until(stop.cancelled_owned());
     let config = controller::Config::default().concurrency(CONCURRENCY);
-    applier(
+    let applied = applier(
         |agent, context| reconcile(agent, context).boxed(),
         |agent, error, context| on_error(&agent, error, &context),
-        context,
+        Arc::clone(context),
         agents,
         requests,
         config,
@@ -114,61 +170,67 @@ pub async fn run(context: Arc<Context>, scope: Scope, stop: CancellationToken) {
         // Gone between the event and the look, or said already where it failed.
         Ok(_) | Err(controller::Error::ObjectNotFound(_) | controller::Error::ReconcilerFailed(..)) => {}
         Err(error) => tracing::warn!(%error, "a watch was interrupted"),
-    })
-    .await;
+    });
+    tokio::select! {
+        () = applied => {}
+        () = routes => {}
+        () = monitors => {}
+    }
 }
 
-fn follow_agents(context: &Arc<Context>, scope: &Scope, writer: reflector::store::Writer<Agent>) -> Requests {
+fn follow_agents(context: &Arc<Context>, scope: &Scope, writer: reflector::store::Writer<Kept>) -> Requests {
     let context = Arc::clone(context);
-    watcher(scope.api::<Agent>(&context.client), everything())
+    watcher(scope.api::<Kept>(&context.client), everything())
         .default_backoff()
-        .modify(|agent| agent.managed_fields_mut().clear())
         .reflect(writer)
         .map_ok(move |event| {
-            if let watcher::Event::Delete(agent) = &event {
-                context.memory.forget(agent);
-                context.live.mention(&agent.namespace().unwrap_or_default(), &agent.name_any(), Vec::new());
-            }
-            let touched = match event {
-                watcher::Event::Apply(agent) | watcher::Event::InitApply(agent) => Some(agent),
-                watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone => None,
+            let touched = match &event {
+                watcher::Event::Apply(agent) => (!is_our_own(&context, agent)).then_some(agent),
+                watcher::Event::InitApply(agent) => Some(agent),
+                watcher::Event::Delete(agent) => {
+                    context.forget(agent);
+                    None
+                }
+                watcher::Event::Init | watcher::Event::InitDone => None,
             };
-            stream::iter(touched.map(|agent| {
-                Ok(ReconcileRequest {
-                    obj_ref: reflector::ObjectRef::from_obj(&agent),
-                    reason: ReconcileReason::ObjectUpdated,
-                })
-            }))
+            stream::iter(touched.map(|agent| Ok(request(ObjectRef::from_obj(agent), "the Agent changed"))))
         })
         .try_flatten()
         .boxed()
 }
 
-fn follow<K>(context: &Arc<Context>, scope: &Scope, config: watcher::Config) -> Requests
-where
-    K: Tracked + Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let api = scope.api::<K>(&context.client);
-    let follower = Follower::new(Arc::clone(&context.live), K::KIND, scope.name());
-    requests(follower, watcher(api, config).default_backoff()).boxed()
+/// Only the status that we have just written.
+fn is_our_own(context: &Context, agent: &Kept) -> bool {
+    context.memory.saw(&Place::of(agent), &agent.meta().resource_version.as_ref().into())
 }
 
-fn requests<K: Tracked>(
-    mut follower: Follower,
-    events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-) -> impl Stream<Item = Result<ReconcileRequest<Agent>, watcher::Error>> {
-    events
-        .map_ok(move |event| {
-            let concerned = follower.take(&event);
-            stream::iter(concerned.into_iter().map(|obj_ref| {
-                let reason = ReconcileReason::Custom { reason: format!("{:?} changed", K::KIND) };
-                Ok(ReconcileRequest { obj_ref, reason })
-            }))
+fn follow<S>(context: &Arc<Context>, scope: &Scope, config: watcher::Config) -> Requests
+where
+    S: Sight + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let api = scope.api::<S>(&context.client);
+    let mut follower = Follower::new(Arc::clone(&context.live), S::KIND, scope.name());
+    watcher(api, config)
+        .default_backoff()
+        .map_ok(move |event: watcher::Event<S>| {
+            stream::iter(follower.take(&event)).map(|agent| Ok(request(agent, "an object of it changed")))
         })
         .try_flatten()
+        .boxed()
 }
 
-fn ours() -> watcher::Config {
+fn requested(
+    woken: UnboundedReceiver<ObjectRef<Kept>>,
+) -> impl Stream<Item = Result<ReconcileRequest<Kept>, watcher::Error>> {
+    stream::unfold(woken, async |mut woken| Some((woken.recv().await?, woken)))
+        .map(|agent| Ok(request(agent, "what it depends on changed")))
+}
+
+fn request(obj_ref: ObjectRef<Kept>, reason: &str) -> ReconcileRequest<Kept> {
+    ReconcileRequest { obj_ref, reason: ReconcileReason::Custom { reason: reason.to_owned() } }
+}
+
+pub fn ours() -> watcher::Config {
     watcher::Config::default().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY))
 }
 

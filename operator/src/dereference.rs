@@ -2,23 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use holdfast_crds::{Agent, StoreType};
-use k8s_openapi::api::{
-    apps::v1::Deployment,
-    core::v1::{ConfigMap, Secret},
-};
+use holdfast_crds::{AccessMode, Agent, Filesystem, Redis, SecretKeyRef, StoreType};
 use kube::{Api, ResourceExt as _};
 use rand::distr::{Alphanumeric, SampleString as _};
 
 use crate::{
     build::{self, Inputs, Password, Replicas},
-    context::{Checked, Context},
+    context::{Contents, Context},
     error::Error,
-    live::{Key, Kind},
+    live::{Key, Kind, Place},
+    lookup::{self, failed},
     names,
-    references::{self, Reference},
+    references::{self, Access, Reference},
     rollout::Rollout,
-    store_check::{self, Address, Outcome},
+    seen::{SeenDeployment, Sight as _},
+    store_check::Outcome,
+    stores::Question,
 };
 
 /// 190 bits.
@@ -28,8 +27,12 @@ const PASSWORD_LENGTH: usize = 32;
 pub struct Found {
     /// What is not there.
     pub missing: Vec<Missing>,
+    /// What the manifest asks for and this cluster has no such kind of.
+    pub unknown: Vec<&'static str>,
     /// What the store said of itself; nothing where the store is local, or its address is missing.
     pub store: Option<Outcome>,
+    /// The claim of the workspace, where it says that all replicas can mount it and they cannot.
+    pub narrow_claim: Option<String>,
     pub inputs: Inputs,
     pub rollout: Option<Rollout>,
 }
@@ -38,13 +41,21 @@ pub struct Found {
 pub enum Missing {
     Object(Reference),
     Key(Reference),
+    /// There, but not to be used like this.
+    Access(Reference, Access),
 }
 
 pub async fn dereference(context: &Context, agent: &Agent) -> Result<Found, Error> {
     let namespace = agent.namespace().unwrap_or_default();
     let needed = references::needed(agent);
-    let keys = needed.iter().map(|reference| key_of(&namespace, reference)).collect();
-    context.live.mention(&namespace, &agent.name_any(), keys);
+    let optional = [
+        (Kind::HttpRoute, "HTTPRoute", agent.spec.http_route.is_some()),
+        (Kind::ServiceMonitor, "ServiceMonitor", agent.spec.service_monitor.is_some()),
+    ];
+    let optional = optional.iter().filter(|(.., wanted)| *wanted);
+    let keys = needed.iter().map(|reference| key_of(&namespace, reference));
+    let made = optional.clone().map(|(kind, ..)| Key::new(*kind, &namespace, &agent.name_any()));
+    context.live.mention(&Place::of(agent), keys.chain(made).collect());
 
     let mut missing = Vec::new();
     let mut versions = BTreeSet::new();
@@ -69,7 +80,10 @@ pub async fn dereference(context: &Context, agent: &Agent) -> Result<Found, Erro
         redis,
     };
     let store = if missing.is_empty() { store(context, agent, &inputs).await? } else { None };
-    Ok(Found { missing, store, inputs, rollout })
+    let narrow_claim = if missing.is_empty() { narrow_claim(context, agent).await? } else { None };
+    let unknown =
+        optional.filter(|(kind, ..)| !context.live.knows(*kind)).map(|(_, word, _)| *word).collect();
+    Ok(Found { missing, unknown, store, narrow_claim, inputs, rollout })
 }
 
 fn key_of(namespace: &str, reference: &Reference) -> Key {
@@ -88,77 +102,47 @@ async fn version_of(
     reference: &Reference,
 ) -> Result<Result<Option<String>, Missing>, Error> {
     let key = key_of(namespace, reference);
-    let Some(entry) = context.live.get(&key) else { return Ok(Err(Missing::Object(reference.clone()))) };
-    if reference.kind == references::Kind::Claim {
-        return Ok(Ok(None));
-    }
-    if let Some(wanted) = &reference.key {
-        let known = match context.memory.keys_at(&key, &entry.version) {
-            Some(keys) => keys,
-            None => {
-                let keys = keys_in(context, namespace, reference).await?;
-                context.memory.keys_are(key, &entry.version, keys.clone());
-                keys
-            }
-        };
-        if !known.contains(wanted) {
+    let Some(entry) = context.live.get(&key) else {
+        context.memory.forget_contents(&key);
+        return Ok(Err(Missing::Object(reference.clone())));
+    };
+    if reference.key.is_some() || reference.access.is_some() {
+        let contents = contents(context, namespace, reference).await?.unwrap_or_default();
+        if reference.key.as_ref().is_some_and(|wanted| !contents.contains(wanted)) {
             return Ok(Err(Missing::Key(reference.clone())));
         }
+        if let Some(access) = reference.access
+            && !access.modes().iter().any(|mode| contents.contains(*mode))
+        {
+            return Ok(Err(Missing::Access(reference.clone(), access)));
+        }
+    }
+    if reference.kind == references::Kind::Claim {
+        return Ok(Ok(None));
     }
     let (word, name) = (reference.kind.word(), &reference.name);
     Ok(Ok(Some(format!("{word}/{name}={}/{}", entry.uid, entry.version))))
 }
 
-/// The names of the keys. The values are let go at once.
-async fn keys_in(
+/// Asked for once a version.
+async fn contents(
     context: &Context,
     namespace: &str,
     reference: &Reference,
-) -> Result<BTreeSet<String>, Error> {
-    let what = || format!("{} {}", reference.kind.word(), reference.name);
-    let failed = |source| Error::Dereference { what: what(), source: Box::new(source) };
-    Ok(match reference.kind {
-        references::Kind::Secret => {
-            let found = secrets(context, namespace).get_opt(&reference.name).await.map_err(failed)?;
-            found.and_then(|secret| secret.data).unwrap_or_default().into_keys().collect()
-        }
-        _ => {
-            let found = config_maps(context, namespace).get_opt(&reference.name).await.map_err(failed)?;
-            let found = found.unwrap_or_default();
-            let texts = found.data.unwrap_or_default().into_keys();
-            texts.chain(found.binary_data.unwrap_or_default().into_keys()).collect()
-        }
-    })
+) -> Result<Option<Contents>, Error> {
+    let key = key_of(namespace, reference);
+    let Some(entry) = context.live.get(&key) else { return Ok(None) };
+    if let Some(known) = context.memory.contents_at(&key, &entry.version) {
+        return Ok(Some(known));
+    }
+    let found = lookup::contents(&context.client, namespace, reference).await?;
+    Ok(Some(context.memory.contents_are(key, entry.version, found)))
 }
 
 async fn prompt(context: &Context, agent: &Agent) -> Result<Option<String>, Error> {
     let Some(from) = &agent.spec.system_prompt_from else { return Ok(None) };
-    let (name, key) = (&from.config_map_key_ref.name, &from.config_map_key_ref.key);
-    text_in_config_map(context, agent, name, key).await
-}
-
-async fn text_in_config_map(
-    context: &Context,
-    agent: &Agent,
-    name: &str,
-    key: &str,
-) -> Result<Option<String>, Error> {
-    let api = config_maps(context, &agent.namespace().unwrap_or_default());
-    let failed = |source| Error::Dereference { what: format!("ConfigMap {name}"), source: Box::new(source) };
-    let found = api.get_opt(name).await.map_err(failed)?;
-    Ok(found.and_then(|config_map| config_map.data?.remove(key)))
-}
-
-async fn bytes_in_secret(
-    context: &Context,
-    agent: &Agent,
-    name: &str,
-    key: &str,
-) -> Result<Option<Vec<u8>>, Error> {
-    let api = secrets(context, &agent.namespace().unwrap_or_default());
-    let failed = |source| Error::Dereference { what: format!("Secret {name}"), source: Box::new(source) };
-    let found = api.get_opt(name).await.map_err(failed)?;
-    Ok(found.and_then(|secret| secret.data?.remove(key)).map(|bytes| bytes.0))
+    let namespace = agent.namespace().unwrap_or_default();
+    lookup::config_map_value(&context.client, &namespace, &from.config_map_key_ref).await
 }
 
 /// The password a managed Redis has, or a new one.
@@ -168,8 +152,8 @@ async fn managed_password(context: &Context, agent: &Agent) -> Result<Option<Pas
     }
     let name = names::redis_name(agent);
     let namespace = agent.namespace().unwrap_or_default();
-    let failed = |source| Error::Dereference { what: format!("Secret {name}"), source: Box::new(source) };
-    let found = secrets(context, &namespace).get_opt(&name).await.map_err(failed)?;
+    let found = lookup::secrets(&context.client, &namespace).get_opt(&name).await;
+    let found = found.map_err(failed("Secret", &name))?;
     let version = found.as_ref().and_then(|secret| {
         Some(format!("{}/{}", secret.metadata.uid.as_ref()?, secret.metadata.resource_version.as_ref()?))
     });
@@ -193,15 +177,14 @@ async fn replicas(context: &Context, agent: &Agent, rollout: Option<&Rollout>) -
         Some(_) => {
             // The watch may lag behind an autoscaler that has just acted.
             let name = agent.name_any();
-            let api: Api<Deployment> =
+            let api: Api<SeenDeployment> =
                 Api::namespaced(context.client.clone(), &agent.namespace().unwrap_or_default());
-            let failed =
-                |source| Error::Dereference { what: format!("Deployment {name}"), source: Box::new(source) };
-            let Some(found) = api.get_opt(&name).await.map_err(failed)? else {
+            let found = api.get_opt(&name).await.map_err(failed("Deployment", &name))?;
+            let Some((found, fresh)) = found.and_then(|found| found.rollout().map(|fresh| (found, fresh)))
+            else {
                 return Ok(Replicas::Apply(scaling.min_replicas));
             };
-            let fresh = Rollout::of(&found);
-            Ok(match found.metadata.resource_version {
+            Ok(match found.resource_version() {
                 _ if fresh.replicas_owned_by_other => Replicas::Leave,
                 Some(version) => Replicas::Keep { replicas: fresh.desired, version },
                 None => Replicas::Apply(fresh.desired),
@@ -210,56 +193,55 @@ async fn replicas(context: &Context, agent: &Agent, rollout: Option<&Rollout>) -
     }
 }
 
+/// The manifest's word on how its volume can be mounted is not enough: the claim itself has the last.
+async fn narrow_claim(context: &Context, agent: &Agent) -> Result<Option<String>, Error> {
+    let claim = agent.spec.filesystem.as_ref().and_then(Filesystem::claim);
+    let Some(volume) = claim.filter(|volume| volume.access_mode == AccessMode::ReadWriteMany) else {
+        return Ok(None);
+    };
+    let (name, namespace) = (&volume.claim_name, agent.namespace().unwrap_or_default());
+    let claim = Reference { kind: references::Kind::Claim, name: name.clone(), key: None, access: None };
+    let modes = contents(context, &namespace, &claim).await?;
+    let wide = modes.is_some_and(|modes| modes.contains(volume.access_mode.word()));
+    Ok((!wide).then(|| name.clone()))
+}
+
 /// What the store says of itself, asked now or not long ago.
 async fn store(context: &Context, agent: &Agent, inputs: &Inputs) -> Result<Option<Outcome>, Error> {
     let Some(store) = agent.spec.state_store.as_ref().filter(|store| store.kind == StoreType::Redis) else {
+        context.stores.forget(&Place::of(agent));
         return Ok(None);
     };
-    // Whatever the address was made of, a new version of it is asked anew.
-    let asked = format!("{:?} {:?}", store.redis, inputs.references);
-    if let Some(checked) = context.memory.checked(agent)
-        && checked.asked == asked
-        && !checked.due().is_zero()
-    {
-        return Ok(Some(checked.outcome));
+    let Some(redis) = &store.redis else { return Ok(None) };
+    if inputs.redis.as_ref().is_some_and(|password| password.version.is_none()) {
+        return Ok(Some(Outcome::not_checked("the store is being made")));
     }
-    let outcome = match address(context, agent, inputs).await? {
-        Some(address) => store_check::check(address).await,
-        None => Outcome::not_checked("the store is being made"),
-    };
-    let at = std::time::Instant::now();
-    context.memory.check_was(agent, Checked { asked, at, outcome: outcome.clone() });
-    Ok(Some(outcome))
+    let question = question(agent, redis, inputs);
+    Ok(Some(context.stores.ask(&context.client, &Place::of(agent), question).await?))
 }
 
-async fn address(context: &Context, agent: &Agent, inputs: &Inputs) -> Result<Option<Address>, Error> {
-    let Some(redis) = agent.spec.state_store.as_ref().and_then(|store| store.redis.as_ref()) else {
-        return Ok(None);
-    };
-    let url = if let Some(password) = &inputs.redis {
-        password.version.as_ref().map(|_| build::redis_url(agent, &password.text))
-    } else if let Some(from) = &redis.url_secret_ref {
-        let bytes = bytes_in_secret(context, agent, &from.name, &from.key).await?;
-        bytes.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned())
-    } else {
-        redis.url.clone()
-    };
-    let authorities = redis.tls.as_ref().map(|tls| &tls.ca_from);
-    let certificate_authorities =
-        match authorities.map(|from| (&from.config_map_key_ref, &from.secret_key_ref)) {
-            Some((Some(from), _)) => {
-                text_in_config_map(context, agent, &from.name, &from.key).await?.map(String::into_bytes)
-            }
-            Some((None, Some(from))) => bytes_in_secret(context, agent, &from.name, &from.key).await?,
-            _ => None,
-        };
-    Ok(url.map(|url| Address { url, certificate_authorities }))
-}
-
-fn secrets(context: &Context, namespace: &str) -> Api<Secret> {
-    Api::namespaced(context.client.clone(), namespace)
-}
-
-fn config_maps(context: &Context, namespace: &str) -> Api<ConfigMap> {
-    Api::namespaced(context.client.clone(), namespace)
+fn question(agent: &Agent, redis: &Redis, inputs: &Inputs) -> Question {
+    let of_managed = redis
+        .managed
+        .as_ref()
+        .map(|_| SecretKeyRef { name: names::redis_name(agent), key: build::REDIS_URL_KEY.to_owned() });
+    let url_from = redis.url_secret_ref.clone().or(of_managed);
+    let authorities = redis.tls.as_ref().map(|tls| tls.ca_from.clone()).unwrap_or_default();
+    let (in_secret, in_config_map) = (authorities.secret_key_ref, authorities.config_map_key_ref);
+    let read = [
+        url_from.as_ref().map(|from| format!("Secret/{}=", from.name)),
+        in_secret.as_ref().map(|from| format!("Secret/{}=", from.name)),
+        in_config_map.as_ref().map(|from| format!("ConfigMap/{}=", from.name)),
+    ];
+    let reads = |version: &&String| read.iter().flatten().any(|read| version.starts_with(read));
+    let versions: Vec<String> = inputs.references.iter().filter(reads).cloned().collect();
+    let namespace = if versions.is_empty() { String::new() } else { agent.namespace().unwrap_or_default() };
+    Question {
+        namespace,
+        url: redis.url.clone(),
+        url_from,
+        authorities_in_secret: in_secret,
+        authorities_in_config_map: in_config_map,
+        versions,
+    }
 }

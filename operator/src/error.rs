@@ -1,6 +1,6 @@
 //! What can go wrong in a reconcile: a variant a step. Each has a sentence for people and a label for metrics.
 
-use crate::build::ManifestError;
+use crate::{build::ManifestError, traces::Labelled};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -20,8 +20,8 @@ pub enum Error {
     Status(Box<kube::Error>),
 }
 
-impl Error {
-    pub fn label(&self) -> &'static str {
+impl Labelled for Error {
+    fn label(&self) -> &'static str {
         match self {
             Self::Dereference { .. } => "dereference",
             Self::Build(_) => "build",
@@ -32,7 +32,9 @@ impl Error {
             Self::Status(_) => "status",
         }
     }
+}
 
+impl Error {
     /// Trying again soon cannot help: only a change of the manifest or of the cluster can.
     pub fn is_permanent(&self) -> bool {
         match self {

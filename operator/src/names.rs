@@ -8,6 +8,8 @@ use kube::ResourceExt as _;
 /// One field manager for everything the operator applies.
 pub const FIELD_MANAGER: &str = "holdfast-operator";
 
+/// What the names of our labels and annotations begin with.
+pub const OWN_PREFIX: &str = "holdfast.dev/";
 pub const AGENT_LABEL: &str = "holdfast.dev/agent";
 /// On the pods of a managed Redis, which the agent's own selector must not find.
 pub const STORE_LABEL: &str = "holdfast.dev/store";
@@ -32,6 +34,7 @@ pub const MANIFEST_FILE: &str = "agent.yaml";
 pub const SECRETS_DIR: &str = "/var/run/holdfast/secrets";
 pub const CONFIG_DIR: &str = "/var/run/holdfast/config";
 pub const STORE_DIR: &str = "/var/lib/holdfast";
+pub const WORKSPACE_DIR: &str = "/var/run/holdfast/workspace";
 
 /// The unprivileged user of the images.
 pub const NOBODY: i64 = 65532;

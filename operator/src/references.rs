@@ -1,6 +1,6 @@
 //! Pure: what a manifest points at in its namespace, and which of it the agent reads as files.
 
-use holdfast_crds::{Agent, CertificatesFrom, ConfigMapKeyRef, SecretKeyRef};
+use holdfast_crds::{Agent, CertificatesFrom, ConfigMapKeyRef, Filesystem, SecretKeyRef};
 
 use crate::{build, names};
 
@@ -21,21 +21,39 @@ impl Kind {
     }
 }
 
-/// An object in the Agent's namespace, and the key that is wanted of it.
+/// An object in the Agent's namespace, and what is wanted of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     pub kind: Kind,
     pub name: String,
     pub key: Option<String>,
+    /// Of a claim; where a user mounts one, what it is good for is the user's business.
+    pub access: Option<Access>,
+}
+
+/// How a claim must let itself be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// By one writer.
+    Write,
+}
+
+impl Access {
+    /// The access modes, of which the claim must have one.
+    pub fn modes(self) -> &'static [&'static str] {
+        match self {
+            Self::Write => &["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"],
+        }
+    }
 }
 
 impl Reference {
     fn secret(from: &SecretKeyRef) -> Self {
-        Self { kind: Kind::Secret, name: from.name.clone(), key: Some(from.key.clone()) }
+        Self { kind: Kind::Secret, name: from.name.clone(), key: Some(from.key.clone()), access: None }
     }
 
     fn config_map(from: &ConfigMapKeyRef) -> Self {
-        Self { kind: Kind::ConfigMap, name: from.name.clone(), key: Some(from.key.clone()) }
+        Self { kind: Kind::ConfigMap, name: from.name.clone(), key: Some(from.key.clone()), access: None }
     }
 
     fn certificates(from: &CertificatesFrom) -> impl Iterator<Item = Self> {
@@ -44,7 +62,7 @@ impl Reference {
     }
 
     fn whole(kind: Kind, name: &str) -> Self {
-        Self { kind, name: name.to_owned(), key: None }
+        Self { kind, name: name.to_owned(), key: None, access: None }
     }
 }
 
@@ -65,6 +83,7 @@ pub fn read_as_files(agent: &Agent) -> Vec<Reference> {
             kind: Kind::Secret,
             name: names::redis_name(agent),
             key: Some(build::REDIS_URL_KEY.to_owned()),
+            access: None,
         }));
     }
     found.extend(spec.auth.token_secret_ref.as_ref().map(Reference::secret));
@@ -93,7 +112,10 @@ pub fn needed(agent: &Agent) -> Vec<Reference> {
     }
     let file_volume = spec.state_store.as_ref().and_then(|store| store.json_file.as_ref()?.volume.as_ref());
     let claim = file_volume.and_then(|volume| volume.claim_name.as_deref());
-    found.extend(claim.map(|name| Reference::whole(Kind::Claim, name)));
+    let writable = |name| Reference { access: Some(Access::Write), ..Reference::whole(Kind::Claim, name) };
+    found.extend(claim.map(writable));
+    let workspace = spec.filesystem.as_ref().and_then(Filesystem::claim);
+    found.extend(workspace.map(|volume| writable(&volume.claim_name)));
     if spec.state_store.as_ref().is_some_and(|store| store.managed().is_some()) {
         let made = names::redis_name(agent);
         found.retain(|reference| reference.kind != Kind::Secret || reference.name != made);

@@ -3,13 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use futures::future::join_all;
 use holdfast_crds::Agent;
-use kube::{
-    Api, Client,
-    api::ListParams,
-    runtime::events::{Recorder, Reporter},
-};
+use kube::{Api, Client, api::ListParams};
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -22,17 +17,21 @@ use crate::{
     cli::{LogFormat, Run},
     context::{Context, Memory, Settings},
     controller::{self, Scope, WATCHES},
+    events::Events,
     leader::Election,
     live::Live,
     metrics::Metrics,
-    names,
     server::{self, Readiness},
+    stores::Stores,
+    traces::Traces,
 };
 
 /// How often the Agent definition is looked for until it is there.
 const DEFINITION_RETRY: Duration = Duration::from_secs(2);
 /// How long a stopping operator waits for the reconciles that have begun.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long it takes for the last spans.
+const LAST_SPANS: Duration = Duration::from_secs(1);
 
 pub fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
@@ -104,8 +103,7 @@ async fn lead(
 }
 
 async fn work(args: &Run, client: &Client, scopes: Vec<Scope>, metrics: Metrics, stop: CancellationToken) {
-    let reporter =
-        Reporter { controller: names::FIELD_MANAGER.to_owned(), instance: Some(args.identity.clone()) };
+    let traces = Traces::from_env(&args.identity);
     let context = Arc::new(Context {
         client: client.clone(),
         settings: Settings {
@@ -114,20 +112,22 @@ async fn work(args: &Run, client: &Client, scopes: Vec<Scope>, metrics: Metrics,
             reconcile_timeout: Duration::from_secs(args.reconcile_timeout),
         },
         live: Arc::new(Live::new(WATCHES * scopes.len())),
-        recorder: Recorder::new(client.clone(), reporter),
+        stores: Stores::default(),
+        events: Events::new(client.clone(), args.identity.clone()),
         metrics,
+        traces: traces.clone(),
         memory: Memory::default(),
     });
-    let scopes = scopes.into_iter().map(|scope| controller::run(Arc::clone(&context), scope, stop.clone()));
-    let working = join_all(scopes);
+    let working = controller::run(context, scopes, stop.clone());
     tokio::pin!(working);
     tokio::select! {
-        _ = &mut working => {}
+        () = &mut working => {}
         () = stop.cancelled() => match timeout(DRAIN, working).await {
-            Ok(_) => tracing::info!("every reconcile that had begun is finished"),
+            Ok(()) => tracing::info!("every reconcile that had begun is finished"),
             Err(_) => tracing::warn!("a reconcile was left unfinished; the next leader repeats it"),
         },
     }
+    traces.finish(LAST_SPANS).await;
 }
 
 /// An operator that is installed before its definition waits for it.

@@ -6,9 +6,9 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 use kube::{
-    Api, Resource as _, ResourceExt as _,
+    Api, Resource, ResourceExt as _,
     api::{Patch, PatchParams},
-    runtime::events::{Event, EventType},
+    runtime::controller::Action,
 };
 use serde_json::json;
 
@@ -16,25 +16,29 @@ use crate::{
     conditions::{self, Finding, Truth, reason},
     context::Context,
     error::Error,
+    live::Place,
     names,
     rollout::Rollout,
+    seen::Kept,
     validate::{Hold, Verdict},
 };
 
-pub async fn update(
+pub async fn update<A: Resource<DynamicType = ()>>(
     context: &Context,
-    agent: &Agent,
+    agent: &A,
+    old: AgentStatus,
     verdict: &Verdict,
     rollout: Option<&Rollout>,
     failure: Option<&Error>,
 ) -> Result<(), Error> {
-    let old = agent.status.clone().unwrap_or_default();
+    let place = Place::of(agent);
+    let old = context.memory.written(&place).unwrap_or(old);
     let new = status(agent, &old, verdict, rollout, failure, Timestamp::now());
     if new == old {
         return Ok(());
     }
     let namespace = agent.namespace().unwrap_or_default();
-    let api: Api<Agent> = Api::namespaced(context.client.clone(), &namespace);
+    let api: Api<Kept> = Api::namespaced(context.client.clone(), &namespace);
     let patch = json!({
         "apiVersion": Agent::api_version(&()),
         "kind": Agent::kind(&()),
@@ -44,7 +48,9 @@ pub async fn update(
     });
     let params = PatchParams::apply(names::FIELD_MANAGER).force();
     match api.patch_status(&agent.name_any(), &params, &Patch::Apply(&patch)).await {
-        Ok(_) => {}
+        Ok(written) => {
+            context.memory.wrote(place, written.meta().resource_version.as_ref().into(), new.clone());
+        }
         // Deleted, or made again, while we looked: there is nobody to tell.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
         Err(source) => return Err(Error::Status(Box::new(source))),
@@ -54,16 +60,34 @@ pub async fn update(
     Ok(())
 }
 
+/// An Agent of another version's making, which this one cannot read: what runs is left, and the status says why.
+pub async fn unreadable(context: &Context, kept: &Kept, why: &serde_json::Error) -> Result<Action, Error> {
+    let unknown = || Finding::unknown(reason::UNKNOWN, "the manifest cannot be read");
+    let verdict = Verdict {
+        accepted: Finding::no(
+            reason::UNREADABLE,
+            format!("the manifest cannot be read: {why}; correct it, or install the operator that knows it"),
+        ),
+        resolved: unknown(),
+        store_ready: unknown(),
+        store_durable: unknown(),
+        hold: Some(Hold::NotAccepted),
+    };
+    let rollout = context.rollout(kept);
+    update(context, kept, kept.status(), &verdict, rollout.as_ref(), None).await?;
+    Ok(Action::await_change())
+}
+
 /// Pure: the status as it should be now.
 fn status(
-    agent: &Agent,
+    agent: &impl Resource,
     old: &AgentStatus,
     verdict: &Verdict,
     rollout: Option<&Rollout>,
     failure: Option<&Error>,
     now: Timestamp,
 ) -> AgentStatus {
-    let generation = agent.metadata.generation;
+    let generation = agent.meta().generation;
     let progressing = progressing(verdict, rollout, failure);
     let ready = ready(verdict, rollout);
     let rolled_out = verdict.hold.is_none() && failure.is_none() && rollout.is_some_and(Rollout::is_complete);
@@ -166,7 +190,12 @@ fn ready(verdict: &Verdict, rollout: Option<&Rollout>) -> Finding {
 }
 
 /// An Event for every change of mind; a first word only where there is something to warn of.
-async fn tell(context: &Context, agent: &Agent, old: &AgentStatus, new: &AgentStatus) {
+async fn tell<A: Resource<DynamicType = ()>>(
+    context: &Context,
+    agent: &A,
+    old: &AgentStatus,
+    new: &AgentStatus,
+) {
     for condition in &new.conditions {
         let before = old.conditions.iter().find(|before| before.type_ == condition.type_);
         let good = condition.status == "True" || condition.reason == reason::COMPLETE;
@@ -177,15 +206,9 @@ async fn tell(context: &Context, agent: &Agent, old: &AgentStatus, new: &AgentSt
         if !news {
             continue;
         }
-        let event = Event {
-            type_: if good || condition.status == "Unknown" { EventType::Normal } else { EventType::Warning },
-            reason: condition.reason.clone(),
-            note: Some(condition.message.chars().take(1000).collect()),
-            action: condition.type_.clone(),
-            secondary: None,
-        };
+        let warning = !good && condition.status != "Unknown";
         // An Event that cannot be written is not worth failing for: the status says the same.
-        if let Err(error) = context.recorder.publish(&event, &agent.object_ref(&())).await {
+        if let Err(error) = context.events.tell(agent, condition, warning).await {
             tracing::warn!(%error, "an Event could not be written");
         }
     }

@@ -43,8 +43,11 @@ pub fn accepted(agent: &Agent) -> Finding {
 }
 
 pub fn validate(agent: &Agent, found: &Found) -> Verdict {
-    let accepted = accepted(agent);
-    let resolved = resolved(&found.missing);
+    let accepted = match &found.narrow_claim {
+        Some(claim) if rules::broken_in_cluster(agent).is_empty() => too_narrow(claim),
+        _ => accepted(agent),
+    };
+    let resolved = resolved(found);
     let (store_ready, store_durable) = store(agent, found);
     let hold = if names::is_paused(agent) {
         Some(Hold::Paused)
@@ -60,12 +63,29 @@ pub fn validate(agent: &Agent, found: &Found) -> Verdict {
     Verdict { accepted, resolved, store_ready, store_durable, hold }
 }
 
-fn resolved(missing: &[Missing]) -> Finding {
+/// The rule about Local files and replicas, found broken by the claim itself.
+fn too_narrow(claim: &str) -> Finding {
+    let rule = rules::LOCAL_FILESYSTEM_WITH_REPLICAS;
+    let message = rules::RULES.iter().find(|known| known.reason == rule).map_or("", |known| known.message);
+    Finding::no(
+        rule,
+        format!(
+            "PersistentVolumeClaim {claim} is not ReadWriteMany as filesystem.volume.accessMode says; {message}"
+        ),
+    )
+}
+
+fn resolved(Found { missing, unknown, .. }: &Found) -> Finding {
     let Some(first) = missing.first() else {
-        return Finding::yes(reason::RESOLVED, "everything the manifest points at is there");
+        let mut message = "everything the manifest points at is there".to_owned();
+        for kind in unknown {
+            message += &format!("; this cluster knows no {kind}: it is made once it does");
+        }
+        return Finding::yes(reason::RESOLVED, message);
     };
     let reason = match first {
         Missing::Key(_) => reason::KEY_NOT_FOUND,
+        Missing::Access(..) => reason::CLAIM_ACCESS_MODE,
         Missing::Object(reference) => match reference.kind {
             Kind::Secret => reason::SECRET_NOT_FOUND,
             Kind::ConfigMap => reason::CONFIG_MAP_NOT_FOUND,
@@ -90,6 +110,12 @@ fn sentence(missing: &Missing) -> String {
             reference.kind.word(),
             reference.name,
             reference.key.as_deref().unwrap_or_default()
+        ),
+        Missing::Access(reference, access) => format!(
+            "{} {} has none of the access modes {}: use a claim that has one",
+            reference.kind.word(),
+            reference.name,
+            access.modes().join(", ")
         ),
     }
 }

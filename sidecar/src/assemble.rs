@@ -7,15 +7,18 @@ use http::HeaderName;
 use redis::IntoConnectionInfo;
 
 use crate::api::auth::{Auth, Token};
-use crate::config::{Config, StoreChoice};
+use crate::config::{Config, FilesChoice, FilesConfig, StoreChoice};
 use crate::model;
 use crate::secrets::{SecretError, Secrets};
 use crate::session::Sessions;
 use crate::store::file::FileOptions;
-use crate::store::redis::{Credentials, RedisConfig};
+use crate::store::redis::{Credentials, RedisConfig, Standalone};
 use crate::store::{FileStore, MemoryStore, RedisStore, Store, StoreError};
-use crate::telemetry::{Measured, Metrics};
+use crate::telemetry::{Measured, Metrics, traces};
 use crate::tools::{self, Tools};
+use crate::workspace::local::Local;
+use crate::workspace::remote::Remote;
+use crate::workspace::{Trees, Workspace};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
@@ -31,6 +34,8 @@ pub enum AssembleError {
     Auth(String),
     #[error("spec.stateStore.redis: {0}")]
     Redis(String),
+    #[error("spec.filesystem: {0}")]
+    Files(StoreError),
 }
 
 /// Everything a manifest asks for, ready to serve. Nobody has been called yet.
@@ -48,14 +53,36 @@ pub async fn assemble(agent: &Agent, config: &Config, secrets: &Secrets) -> Resu
     }
     let auth = auth(agent, secrets)?;
     let metrics = Arc::new(Metrics::default());
-    let model = Arc::new(Measured::new(&metrics, model::from_manifest(agent, secrets)?));
-    let store = Arc::new(Measured::new(&metrics, open_store(config, secrets)?));
-    let tools = Arc::new(Measured::new(&metrics, tools::from_manifest(agent, secrets)?));
+    let traces = traces::from_env(agent, &settings.replica);
+    settings.traces = traces.clone();
+    let model = Arc::new(Measured::new(&metrics, &traces, model::from_manifest(agent, secrets)?));
+    let store = Arc::new(Measured::new(&metrics, &traces, open_store(config, secrets)?));
+    let workspace = config.files.as_ref().map(|files| open_files(files, config, secrets)).transpose()?;
+    #[cfg(feature = "failpoints")]
+    let workspace = workspace.as_ref().map(crate::failpoints::armed_files);
+    let tools = tools::from_manifest(agent, secrets, workspace.clone())?;
+    let tools = Arc::new(Measured::new(&metrics, &traces, tools));
     // Who takes over a call at once should offer the tools that the call began with.
     tools.settle().await;
     #[cfg(feature = "failpoints")]
     let (store, model, tools) = crate::failpoints::armed(store, model, tools);
-    Ok(Assembled { sessions: Sessions::new(store, model, tools, settings), auth, metrics })
+    let sessions = Sessions::with_workspace(store, model, tools, settings, workspace);
+    Ok(Assembled { sessions, auth, metrics })
+}
+
+fn open_files(files: &FilesConfig, config: &Config, secrets: &Secrets) -> Result<Workspace, AssembleError> {
+    let (prefix, limits) = (&config.settings.prefix, files.limits.clone());
+    let trees: Arc<dyn Trees> = match &files.place {
+        FilesChoice::Folder(folder) => {
+            Arc::new(Local::open(folder, prefix, limits).map_err(AssembleError::Files)?)
+        }
+        FilesChoice::Redis(redis) => {
+            // A connection of their own: a lease's renewal must not wait behind a file.
+            let link = Standalone::new(redis_config(redis, secrets)?).map_err(AssembleError::Files)?;
+            Arc::new(Remote::over(Arc::new(link), prefix, limits).map_err(AssembleError::Files)?)
+        }
+    };
+    Ok(Workspace::new(trees, files.isolation))
 }
 
 fn open_store(config: &Config, secrets: &Secrets) -> Result<Arc<dyn Store>, AssembleError> {

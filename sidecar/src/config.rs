@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use holdfast_crds::manifest::{self, Mistakes};
-use holdfast_crds::{Agent, Resume, StateStore, StoreType};
+use holdfast_crds::{Agent, FilesystemType, Isolation, Resume, StateStore, StoreType};
 use sha2::{Digest, Sha256};
 
 use crate::session::{Durability, Settings};
 use crate::store::{Limits, OnBusy};
+use crate::workspace::TreeLimits;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
@@ -33,6 +34,21 @@ pub enum StoreChoice {
     Memory,
     Folder(PathBuf),
     Redis(Box<holdfast_crds::Redis>),
+}
+
+/// Where files are kept.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FilesChoice {
+    Folder(PathBuf),
+    Redis(Box<holdfast_crds::Redis>),
+}
+
+/// The files of an agent that has any.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FilesConfig {
+    pub place: FilesChoice,
+    pub isolation: Isolation,
+    pub limits: TreeLimits,
 }
 
 /// How long each part of a stop may take.
@@ -61,6 +77,7 @@ pub struct Config {
     pub settings: Settings,
     pub limits: Limits,
     pub store: StoreChoice,
+    pub files: Option<FilesConfig>,
     pub stop: StopTimes,
 }
 
@@ -114,7 +131,8 @@ impl Config {
             save: spec.shutdown.save_timeout.get(),
             relay,
         };
-        Self { settings, limits, store: choose_store(agent, store), stop }
+        let files = files(agent, &store);
+        Self { settings, limits, store: choose_store(agent, store), files, stop }
     }
 }
 
@@ -152,14 +170,44 @@ fn choose_store(agent: &Agent, store: StateStore) -> StoreChoice {
     }
 }
 
+fn files(agent: &Agent, store: &StateStore) -> Option<FilesConfig> {
+    let files = agent.spec.filesystem.as_ref()?;
+    let place = match files.kind {
+        FilesystemType::Local => FilesChoice::Folder(workspace_folder(store)),
+        FilesystemType::Remote => FilesChoice::Redis(Box::new(store.redis.clone().unwrap_or_default())),
+    };
+    let limits = TreeLimits {
+        max_file: files.max_file_size.bytes(),
+        max_tree: files.max_tree_size.bytes(),
+        ttl: store.session_ttl.get(),
+        ..TreeLimits::default()
+    };
+    Some(FilesConfig { place, isolation: files.isolation, limits })
+}
+
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
 /// Where the files of an agent are if its manifest does not say.
 fn state_folder(agent: &str) -> PathBuf {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some(folder) = set("HOLDFAST_STATE_DIR") {
-        return folder;
-    }
+    set("HOLDFAST_STATE_DIR").unwrap_or_else(|| states_folder().join(agent))
+}
+
+fn states_folder() -> PathBuf {
     let states = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
-    states.map_or_else(|| PathBuf::from(".holdfast"), |states| states.join("holdfast")).join(agent)
+    states.map_or_else(|| PathBuf::from(".holdfast"), |states| states.join("holdfast"))
+}
+
+/// In a pod: the volume. On a laptop: in the state folder that was named, or beside those of all agents, under a name
+/// that none of them can have; so that agents find each other's `Global` files.
+fn workspace_folder(store: &StateStore) -> PathBuf {
+    if let Some(volume) = set("HOLDFAST_WORKSPACE_DIR") {
+        return volume;
+    }
+    let named = store.json_file.as_ref().and_then(|file| file.path.clone()).map(PathBuf::from);
+    let named = named.or_else(|| set("HOLDFAST_STATE_DIR"));
+    named.unwrap_or_else(states_folder).join("_workspaces")
 }
 
 #[cfg(test)]
@@ -193,6 +241,16 @@ mod tests {
         assert_eq!(prefix(&agent), "hello");
         agent.metadata.namespace = Some("team-a".into());
         assert_eq!(prefix(&agent), "team-a.hello");
+    }
+
+    #[test]
+    fn files_are_as_large_and_as_lasting_as_the_manifest_says() {
+        assert_eq!(Config::new(&agent(""), "r").files, None);
+        let written = "  stateStore: { type: JsonFile, jsonFile: { path: /s }, sessionTtl: 2h }\n  filesystem: { type: Local, isolation: Agent, maxFileSize: 2Ki, maxTreeSize: 1Mi }\n";
+        let files = Config::new(&agent(written), "r").files.expect("files");
+        assert_eq!(files.place, FilesChoice::Folder("/s/_workspaces".into()));
+        assert_eq!((files.isolation, files.limits.max_file), (Isolation::Agent, 2048));
+        assert_eq!((files.limits.max_tree, files.limits.ttl), (1 << 20, Duration::from_secs(7200)));
     }
 
     #[test]

@@ -12,6 +12,8 @@ use crate::model::{Ask, Model, ModelError, ModelReply};
 use crate::state::{CallId, Id, Slot};
 use crate::store::*;
 use crate::tools::{ToolCall, ToolOutput, ToolSpec, Tools};
+use crate::workspace::{self, Content, Done, FileError, FilePath, Listing, Page, Part, Put, Stamp, Text};
+use crate::workspace::{Tree, TreeLimits, Trees, Workspace};
 
 /// Every place there is, so that a test can show that it has died at each.
 pub const POINTS: [&str; 24] = [
@@ -41,6 +43,22 @@ pub const POINTS: [&str; 24] = [
     "tool.run.after",
 ];
 
+/// Those around and within a write of a file: half of its content written, all of it, the tool call recorded, the file
+/// in its place.
+pub const FILE_POINTS: [&str; 6] = [
+    "files.put.before",
+    "files.put.after",
+    "files.local.half",
+    "files.local.content",
+    "files.local.record",
+    "files.local.rename",
+];
+
+/// Wraps the files too.
+pub fn armed_files(workspace: &Workspace) -> Workspace {
+    workspace.over(|trees| Arc::new(Armed(trees)))
+}
+
 /// Wraps all three, and reads `FAILPOINTS`.
 pub fn armed(
     store: Arc<dyn Store>,
@@ -52,7 +70,7 @@ pub fn armed(
     (Arc::new(Armed(store)), Arc::new(Armed(model)), Arc::new(Armed(tools)))
 }
 
-fn point(name: &'static str) {
+pub fn point(name: &'static str) {
     fail::fail_point!(name, |_| die(name));
 }
 
@@ -161,5 +179,46 @@ impl Tools for Armed<dyn Tools> {
     }
     async fn run(&self, call: ToolCall<'_>) -> ToolOutput {
         around!("tool.run", self.0.run(call))
+    }
+}
+
+#[async_trait]
+impl Trees for Armed<dyn Trees> {
+    fn limits(&self) -> &TreeLimits {
+        self.0.limits()
+    }
+    async fn put(&self, tree: &Tree, path: &FilePath, put: &Put) -> Result<Done, FileError> {
+        around!("files.put", self.0.put(tree, path, put))
+    }
+
+    // A call that writes nothing, or a client's request: dying around it is dying anywhere.
+    async fn read(&self, tree: &Tree, path: &FilePath, part: Part) -> Result<Option<Content>, FileError> {
+        self.0.read(tree, path, part).await
+    }
+    async fn texts(&self, tree: &Tree, paths: &[String], budget: usize) -> Result<Vec<Text>, FileError> {
+        self.0.texts(tree, paths, budget).await
+    }
+    async fn list(&self, tree: &Tree, listing: &Listing) -> Result<Page, FileError> {
+        self.0.list(tree, listing).await
+    }
+    async fn delete(
+        &self,
+        tree: &Tree,
+        path: &FilePath,
+        condition: &workspace::Condition,
+    ) -> Result<bool, FileError> {
+        self.0.delete(tree, path, condition).await
+    }
+    async fn recall(&self, tree: &Tree, stamp: &Stamp) -> Result<Option<String>, FileError> {
+        self.0.recall(tree, stamp).await
+    }
+    async fn touch(&self, tree: &Tree) -> Result<(), FileError> {
+        self.0.touch(tree).await
+    }
+    async fn clock(&self, tree: &Tree) -> Result<Millis, FileError> {
+        self.0.clock(tree).await
+    }
+    async fn erase(&self, tree: &Tree, floor: Millis) -> Result<(), FileError> {
+        self.0.erase(tree, floor).await
     }
 }

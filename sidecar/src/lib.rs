@@ -8,6 +8,7 @@
 //!                ├──▶ store             where conversations live
 //!                ├──▶ model             who answers
 //!                └──▶ tools             what acts
+//!                       └──▶ workspace  the files it acts on
 //!                         all stand on  state; model and tools reach out by outbound, with secrets
 //! ```
 
@@ -28,3 +29,13 @@ pub mod state;
 pub mod store;
 pub mod telemetry;
 pub mod tools;
+pub mod workspace;
+
+/// A place at which a test can kill this process; nothing in a build that serves anybody.
+macro_rules! failpoint {
+    ($name:literal) => {
+        #[cfg(feature = "failpoints")]
+        $crate::failpoints::point($name)
+    };
+}
+pub(crate) use failpoint;

@@ -22,9 +22,13 @@ pub enum Mutant {
     EventsRepeated,
     /// A tool runs before anybody knows that it will.
     IntentNotJournalled,
+    /// A replica that stops hangs up on clients whose calls go on elsewhere. Breaks no promise of the store's, only the
+    /// clients' peace, so it is for real processes.
+    NoRelay,
 }
 
 impl Mutant {
+    /// Every rule of the session protocol.
     pub const ALL: [Self; 13] = [
         Self::NoFenceCheck,
         Self::NoVersionCheck,
@@ -46,8 +50,19 @@ impl Mutant {
 mod switch {
     use super::Mutant;
     use std::cell::Cell;
+    use std::sync::OnceLock;
 
     thread_local!(static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) });
+
+    /// One rule left out by the whole process, from its first moment: `HOLDFAST_MUTANT=UnsafeToolRerun`.
+    fn of_process() -> Option<Mutant> {
+        static OF_PROCESS: OnceLock<Option<Mutant>> = OnceLock::new();
+        *OF_PROCESS.get_or_init(|| {
+            let name = std::env::var("HOLDFAST_MUTANT").ok()?;
+            let mutant = Mutant::ALL.into_iter().chain([Mutant::NoRelay]).find(|m| format!("{m:?}") == name);
+            Some(mutant.unwrap_or_else(|| panic!("HOLDFAST_MUTANT={name}: there is no such mutant")))
+        })
+    }
 
     /// Runs `body` on this thread with one rule left out.
     pub fn with<T>(mutant: Option<Mutant>, body: impl FnOnce() -> T) -> T {
@@ -62,7 +77,7 @@ mod switch {
     }
 
     pub fn is(mutant: Mutant) -> bool {
-        ACTIVE.get() == Some(mutant)
+        ACTIVE.get() == Some(mutant) || of_process() == Some(mutant)
     }
 }
 

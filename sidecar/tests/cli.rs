@@ -121,6 +121,37 @@ fn every_mistake_of_a_manifest_is_said_at_once_and_the_code_is_2() {
     assert_eq!(wrong.status.code(), Some(2));
 }
 
+/// The reasons that the API server and the operator give, at both commands.
+#[test]
+fn files_that_a_conversation_would_not_find_are_refused_by_their_reason() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifest = folder.path().join("agent.yaml");
+    let redis = "stateStore: { type: Redis, redis: { url: redis://127.0.0.1:1/0 } }";
+    for (spec, reason) in [
+        ("filesystem: { type: Remote }".to_owned(), "LocalStoreWithDistributedFilesystem"),
+        (
+            "stateStore: { type: InMemory }\n  filesystem: { type: Remote }".to_owned(),
+            "LocalStoreWithDistributedFilesystem",
+        ),
+        (format!("replicas: 2\n  {redis}\n  filesystem: {{ type: Local }}"), "LocalFilesystemWithReplicas"),
+        (
+            format!("autoscaling: {{ maxReplicas: 2 }}\n  {redis}\n  filesystem: {{ type: Local }}"),
+            "LocalFilesystemWithReplicas",
+        ),
+    ] {
+        let text = format!(
+            "apiVersion: holdfast.dev/v1alpha1\nkind: Agent\nmetadata: {{ name: a }}\nspec:\n  model: {{ provider: Scripted }}\n  {spec}\n"
+        );
+        std::fs::write(&manifest, text).expect("written");
+        for command in ["validate", "run"] {
+            let output = sidecar().arg(command).arg(&manifest).output().expect("it runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{command} {spec}: {said}");
+            assert!(said.contains(&format!("({reason})")) && said.contains("spec.filesystem"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn chat_takes_lines_from_a_pipe_and_remembers() {
     let state = tempfile::tempdir().expect("a folder");

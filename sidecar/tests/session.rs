@@ -18,7 +18,7 @@ struct Counting;
 impl Model for Counting {
     async fn reply(&self, ask: Ask<'_>) -> Result<ModelReply, ModelError> {
         let seen = ask.transcript().count();
-        Ok(ModelReply { content: vec![Block::text(format!("{seen} messages"))], usage: Usage::default() })
+        Ok(ModelReply::new(vec![Block::text(format!("{seen} messages"))], Usage::default()))
     }
 }
 

@@ -87,6 +87,7 @@ every_store!(memory, file, redis, cluster: {
         a_second_delete_keeps_the_first_ones_calls,
         retry_makes_the_last_failed_call_live_again,
         retry_is_for_the_failure_that_was_seen,
+        retry_is_refused_while_the_call_has_not_failed,
         retry_is_refused_where_the_history_went_on,
         status_of_every_kind,
         live_calls_are_in_order,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use holdfast_crds::Agent;
 use holdfast_sidecar::secrets::Secrets;
-use holdfast_sidecar::state::Block;
-use holdfast_sidecar::tools::{Safety, ToolCall, ToolOutput, Tools, from_manifest};
+use holdfast_sidecar::state::{Block, Id, Slot};
+use holdfast_sidecar::tools::{Caller, Safety, ToolCall, ToolOutput, Tools, from_manifest};
 use holdfast_tests::unmodified::{Server, or_skip, python};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ async fn connected(server: &Server) -> Arc<dyn Tools> {
         },
     }))
     .expect("a manifest");
-    let tools = from_manifest(&agent, &Secrets::new(None, None, |_| None)).expect("tools");
+    let tools = from_manifest(&agent, &Secrets::new(None, None, |_| None), None).expect("tools");
     for _ in 0..10 {
         tools.settle().await;
         if tools.specs().len() > 1 {
@@ -34,7 +34,11 @@ async fn connected(server: &Server) -> Arc<dyn Tools> {
 }
 
 async fn run(tools: &Arc<dyn Tools>, name: &str, input: &Value) -> ToolOutput {
-    tools.run(ToolCall { name, input, idempotency_key: "key-1", context: &Arc::default() }).await
+    let (slot, call) = (Slot::new(None, "s").expect("a slot"), Id::new("call", "c").expect("an id"));
+    let caller = Caller { slot: &slot, call: &call, fence: 1 };
+    tools
+        .run(ToolCall { id: "t1", name, input, idempotency_key: "key-1", caller, context: &Arc::default() })
+        .await
 }
 
 fn said(output: &ToolOutput) -> String {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use holdfast_crds::Agent;
 use holdfast_sidecar::model::CallContext;
 use holdfast_sidecar::secrets::Secrets;
-use holdfast_sidecar::state::Block;
-use holdfast_sidecar::tools::{Safety, ToolCall, ToolOutput, Tools, from_manifest};
+use holdfast_sidecar::state::{Block, Id, Slot};
+use holdfast_sidecar::tools::{Caller, Safety, ToolCall, ToolOutput, Tools, from_manifest};
 use holdfast_tests::fake_tools::{FakeTools, tool};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn secrets() -> Secrets {
 }
 
 async fn connected(tools: Value) -> Arc<dyn Tools> {
-    let tools = from_manifest(&agent(tools), &secrets()).expect("tools");
+    let tools = from_manifest(&agent(tools), &secrets(), None).expect("tools");
     tools.settle().await;
     tools
 }
@@ -44,7 +44,9 @@ async fn run_with(
     input: &Value,
     context: &Arc<CallContext>,
 ) -> ToolOutput {
-    tools.run(ToolCall { name, input, idempotency_key: "key-1", context }).await
+    let (slot, call) = (Slot::new(None, "s").expect("a slot"), Id::new("call", "c").expect("an id"));
+    let caller = Caller { slot: &slot, call: &call, fence: 1 };
+    tools.run(ToolCall { id: "t1", name, input, idempotency_key: "key-1", caller, context }).await
 }
 
 fn said(output: &ToolOutput) -> String {
@@ -106,6 +108,7 @@ async fn a_call_carries_its_key_and_context_and_brings_blocks_back() {
             request_id: Some("r-1".into()),
             attributes: [("tenant".to_owned(), json!("t-7"))].into(),
             traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()),
+            tracestate: Some("vendor=x".into()),
         });
         let output =
             run_with(&tools, "refund", &json!({"order": 7, "say": "done", "image": true}), &context).await;
@@ -122,6 +125,7 @@ async fn a_call_carries_its_key_and_context_and_brings_blocks_back() {
         assert_eq!(meta["holdfast.dev/request-id"], "r-1");
         assert_eq!(meta["holdfast.dev/attributes"], json!({"tenant": "t-7"}));
         assert_eq!(meta["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        assert_eq!(meta["tracestate"], "vendor=x");
     }
     assert_eq!(fake.executions("refund").len(), 2);
 }

@@ -2,6 +2,11 @@
 //!
 //! There are no controllers: a Deployment stays as it was applied, and a test says itself how its status goes on.
 //! The programs come from `HOLDFAST_ETCD` and `HOLDFAST_KUBE_APISERVER`, or from `tests/rig/tools`.
+//! Someone who has a cluster names it in `HOLDFAST_TEST_KUBECONFIG`: see `given.rs`.
+
+mod given;
+
+pub use given::MARK;
 
 use std::{
     fs::{self, File},
@@ -23,9 +28,12 @@ use kube::{
 };
 use tempfile::TempDir;
 
+use given::Given;
+
 const START: Duration = Duration::from_secs(60);
 const ADMIN: &str = "admin-token";
 const OPERATOR: &str = "operator-token";
+const NARROW: &str = "narrow-token";
 
 /// The user the operator's chart would run it as.
 pub const OPERATOR_USER: &str = "system:serviceaccount:holdfast-system:holdfast";
@@ -88,14 +96,31 @@ impl Drop for Process {
 }
 
 pub struct ApiServer {
-    port: u16,
     folder: TempDir,
+    kind: Kind,
+}
+
+enum Kind {
+    Own(Own),
+    Given(Given),
+}
+
+struct Own {
+    port: u16,
     // In this order: the server goes before what it stands on.
     server: Process,
     etcd: Process,
 }
 
 impl ApiServer {
+    /// The cluster that `HOLDFAST_TEST_KUBECONFIG` names, or one of our own.
+    pub async fn given_or_own() -> Result<Self> {
+        match Given::from_environment()? {
+            Some(given) => Ok(Self { folder: tempfile::tempdir()?, kind: Kind::Given(given) }),
+            None => Self::start().await,
+        }
+    }
+
     pub async fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let at = |name: &str| folder.path().join(name);
@@ -121,8 +146,10 @@ impl ApiServer {
         fs::write(at("service-account.key"), private)?;
         fs::write(at("service-account.pub"), public)?;
         fs::write(at("audit-policy.json"), AUDIT_POLICY)?;
-        let tokens =
-            format!("{ADMIN},admin,1,system:masters\n{OPERATOR},{OPERATOR_USER},2,system:serviceaccounts\n");
+        let tokens = format!(
+            "{ADMIN},admin,1,system:masters\n{OPERATOR},{OPERATOR_USER},2,system:serviceaccounts\n\
+             {NARROW},system:serviceaccount:holdfast-system:narrow,3,system:serviceaccounts\n"
+        );
         fs::write(at("tokens.csv"), tokens)?;
         let server = Process::start(
             &program("HOLDFAST_KUBE_APISERVER", "kube-apiserver")?,
@@ -147,43 +174,49 @@ impl ApiServer {
             &[],
             at("kube-apiserver.log"),
         )?;
-        let mut started = Self { port, folder, server, etcd };
-        started.ready().await?;
-        Ok(started)
+        let mut own = Own { port, server, etcd };
+        own.ready().await?;
+        Ok(Self { folder, kind: Kind::Own(own) })
     }
 
-    async fn ready(&mut self) -> Result<()> {
-        let client = self.client().await?;
-        let deadline = Instant::now() + START;
-        let request = || http::Request::get("/readyz").body(Vec::new());
-        loop {
-            if client.request_text(request()?).await.is_ok() {
-                return Ok(());
-            }
-            if self.server.has_exited() || self.etcd.has_exited() || Instant::now() > deadline {
-                bail!("the API server did not start:\n{}", self.logs());
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    /// Somebody's cluster: it has controllers, no audit log, and is not ours to break.
+    pub fn is_given(&self) -> bool {
+        matches!(self.kind, Kind::Given(_))
+    }
+
+    /// Of our own server.
+    pub fn port(&self) -> Result<u16> {
+        match &self.kind {
+            Kind::Own(own) => Ok(own.port),
+            Kind::Given(_) => bail!("only a server of our own has a port on loopback"),
         }
-    }
-
-    pub fn port(&self) -> u16 {
-        self.port
     }
 
     /// As an administrator.
     pub async fn client(&self) -> Result<Client> {
-        client(&kubeconfig(self.port, ADMIN)).await
+        client(&fs::read_to_string(self.admin()?)?).await
     }
 
     /// A kubeconfig file: as an administrator.
     pub fn admin(&self) -> Result<PathBuf> {
-        self.written("admin.yaml", kubeconfig(self.port, ADMIN))
+        match &self.kind {
+            Kind::Own(own) => self.written("admin.yaml", kubeconfig(own.port, ADMIN)),
+            Kind::Given(given) => Ok(given.admin()),
+        }
     }
 
     /// A kubeconfig file: with the rights its chart gives the operator, and no more.
     pub fn operator(&self) -> Result<PathBuf> {
-        self.written("operator.yaml", kubeconfig(self.port, OPERATOR))
+        let text = match &self.kind {
+            Kind::Own(own) => kubeconfig(own.port, OPERATOR),
+            Kind::Given(given) => given.operator()?,
+        };
+        self.written("operator.yaml", text)
+    }
+
+    /// The same for a release of the chart that is called `narrow`.
+    pub fn narrow_operator(&self) -> Result<PathBuf> {
+        self.written("narrow-operator.yaml", kubeconfig(self.port()?, NARROW))
     }
 
     /// The same, through a proxy that speaks plain HTTP.
@@ -194,7 +227,7 @@ impl ApiServer {
 
     /// As the operator.
     pub async fn operator_client(&self) -> Result<Client> {
-        client(&kubeconfig(self.port, OPERATOR)).await
+        client(&fs::read_to_string(self.operator()?)?).await
     }
 
     /// A fresh path for a log.
@@ -208,13 +241,37 @@ impl ApiServer {
     }
 
     pub fn logs(&self) -> String {
-        format!("etcd:\n{}\nkube-apiserver:\n{}", tail(&self.etcd.log()), tail(&self.server.log()))
+        match &self.kind {
+            Kind::Own(own) => own.logs(),
+            Kind::Given(_) => String::new(),
+        }
     }
 
     fn written(&self, name: &str, text: String) -> Result<PathBuf> {
         let path = self.folder.path().join(name);
         fs::write(&path, text)?;
         Ok(path)
+    }
+}
+
+impl Own {
+    async fn ready(&mut self) -> Result<()> {
+        let client = client(&kubeconfig(self.port, ADMIN)).await?;
+        let deadline = Instant::now() + START;
+        let request = || http::Request::get("/readyz").body(Vec::new());
+        loop {
+            if client.request_text(request()?).await.is_ok() {
+                return Ok(());
+            }
+            if self.server.has_exited() || self.etcd.has_exited() || Instant::now() > deadline {
+                bail!("the API server did not start:\n{}", self.logs());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn logs(&self) -> String {
+        format!("etcd:\n{}\nkube-apiserver:\n{}", tail(&self.etcd.log()), tail(&self.server.log()))
     }
 }
 

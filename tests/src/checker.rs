@@ -52,6 +52,10 @@ impl Verdict {
         self.0.values().all(|count| count.broken == 0)
     }
 
+    pub fn broken(&self, promise: &str) -> usize {
+        self.0.get(promise).map_or(0, |count| count.broken)
+    }
+
     pub fn of(&self, promise: &str) -> usize {
         self.0.get(promise).map_or(0, |count| count.of)
     }
@@ -246,6 +250,7 @@ fn judge_tools(evidence: &Evidence, verdict: &mut Verdict) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::How;
     use serde_json::json;
     use std::time::Duration;
 
@@ -255,7 +260,7 @@ mod tests {
             session: "s".into(),
             call: call.into(),
             said: said.into(),
-            stream: false,
+            how: How::Plain,
             outcome: Some(
                 json!({"status": "completed", "text": "ok", "messages": [{"id": format!("r-{call}")}]}),
             ),
@@ -263,7 +268,9 @@ mod tests {
             failures: 0,
             cuts: 0,
             resumes: 0,
+            began: 0,
             took: Duration::ZERO,
+            marks: Vec::new(),
         }
     }
 

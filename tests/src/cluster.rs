@@ -2,6 +2,16 @@
 //!
 //! Expects the environment of `tests/rig/cluster env` (KUBECONFIG, PATH).
 
+pub mod house;
+pub mod images;
+pub mod node;
+pub mod operator;
+pub mod pods;
+pub mod ran;
+pub mod redis;
+pub mod stage;
+pub mod talk;
+
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -21,6 +31,24 @@ pub mod budgets {
     pub const NAMESPACE_GONE: Duration = Duration::from_secs(180);
     /// A call through the Service once replicas are ready: endpoints reach every node.
     pub const FIRST_ANSWER: Duration = Duration::from_secs(30);
+    /// A connection through the Service, while the machine is busy starting pods.
+    pub const CONNECT: Duration = Duration::from_secs(10);
+    /// Every session has had an answer, and is at its second.
+    pub const LOAD_BEGUN: Duration = Duration::from_secs(60);
+    /// A call from its first request to its end, outages of a suite and takeovers included.
+    pub const CALL_ENDED: Duration = Duration::from_secs(180);
+    /// A Deployment of three or four replicas replaced one by one.
+    pub const ROLLED_OUT: Duration = Duration::from_secs(180);
+    /// After a rollout: old pods through their preStop delay, drain and relay.
+    pub const SETTLED: Duration = Duration::from_secs(120);
+    /// `kubectl drain` of a node: every eviction waits for its pod's end, one of an Agent at a time.
+    pub const DRAINED: Duration = Duration::from_secs(240);
+    /// `kubectl drain` where not every pod can go: long enough for those that can, and for clients to notice.
+    pub const PATIENCE: Duration = Duration::from_secs(30);
+    /// A container that was killed, seen so by the API server.
+    pub const DEATH_SEEN: Duration = Duration::from_secs(60);
+    /// A Redis pod that went, on the same volume again.
+    pub const REDIS_BACK: Duration = Duration::from_secs(120);
 }
 
 /// Runs a program and gives back what it printed; its error is part of ours.
@@ -76,13 +104,14 @@ pub struct Namespace(String);
 impl Namespace {
     /// Runs a suite in a fresh namespace, gone when the suite ends well. When it ends badly, what is in it is printed
     /// first, and it stays to be looked at.
-    pub fn scoped(name: &str, suite: impl FnOnce(&Self) -> Result<()>) {
-        let namespace = Self::fresh(name).unwrap_or_else(|error| panic!("{error:#}"));
-        if let Err(error) = suite(&namespace) {
-            explain(name);
-            panic!("{error:#}");
+    pub fn scoped<T>(name: &str, suite: impl FnOnce(&Self) -> Result<T>) -> Result<T, String> {
+        let namespace = Self::fresh(name).map_err(|error| format!("{error:#}"))?;
+        let outcome = suite(&namespace);
+        match &outcome {
+            Ok(_) => drop(kubectl(&["delete", "namespace", name, "--wait=false"])),
+            Err(_) => explain(name),
         }
-        let _ = kubectl(&["delete", "namespace", name, "--wait=false"]);
+        outcome.map_err(|error| format!("{error:#}"))
     }
 
     fn fresh(name: &str) -> Result<Self> {
@@ -173,6 +202,8 @@ pub fn install_operator() -> Result<()> {
         "image.pullPolicy=Never",
         "--set",
         "sidecar.image=holdfast-sidecar:dev",
+        "--set",
+        "redis.image=holdfast-redis:7",
     ]);
     if installed.is_err() {
         explain(OPERATOR_NAMESPACE);

@@ -12,16 +12,36 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
+/// A stream says something every 15 s, if only a comment. Whoever is silent twice as long is gone without a word.
+const SILENCE: Duration = Duration::from_secs(30);
+
 #[derive(Clone)]
 pub struct Http(Client<HttpConnector, Full<Bytes>>);
 
 impl Default for Http {
     fn default() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(Duration::from_secs(2)));
-        connector.set_nodelay(true);
-        Self(Client::builder(TokioExecutor::new()).build(connector))
+        Self::patient(Duration::from_secs(2))
     }
+}
+
+impl Http {
+    /// One that waits so long for a connection.
+    pub fn patient(connect: Duration) -> Self {
+        Self(Client::builder(TokioExecutor::new()).build(connector(connect)))
+    }
+
+    /// The same, with a connection for every request.
+    pub fn keeping_none(connect: Duration) -> Self {
+        let mut client = Client::builder(TokioExecutor::new());
+        Self(client.pool_max_idle_per_host(0).build(connector(connect)))
+    }
+}
+
+fn connector(connect: Duration) -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(connect));
+    connector.set_nodelay(true);
+    connector
 }
 
 #[derive(Debug)]
@@ -47,6 +67,12 @@ impl Http {
         self.send(Method::POST, url, Some(body), &[]).await
     }
 
+    /// Bytes that are no JSON.
+    pub async fn put_text(&self, url: &str, text: &str) -> Result<Answer> {
+        let request = Request::builder().method(Method::PUT).uri(url);
+        self.answer(request.body(Full::new(Bytes::from(text.to_owned())))?).await
+    }
+
     pub async fn send(
         &self,
         method: Method,
@@ -54,7 +80,11 @@ impl Http {
         body: Option<&Value>,
         headers: &[(&str, &str)],
     ) -> Result<Answer> {
-        let response = self.0.request(request(method, url, body, headers)?).await?;
+        self.answer(request(method, url, body, headers)?).await
+    }
+
+    async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Answer> {
+        let response = self.0.request(request).await?;
         let status = response.status().as_u16();
         let bytes = response.into_body().collect().await?.to_bytes();
         let body = if bytes.is_empty() {
@@ -121,7 +151,8 @@ impl Events {
                 }
                 continue;
             }
-            match self.body.frame().await {
+            let frame = tokio::time::timeout(SILENCE, self.body.frame());
+            match frame.await.context("the stream fell silent")? {
                 None => return Ok(None),
                 Some(frame) => {
                     if let Ok(data) = frame.context("the stream was cut")?.into_data() {

@@ -73,7 +73,8 @@ impl Ledger {
     }
 }
 
-fn now_millis() -> u64 {
+/// Milliseconds since 1970.
+pub fn now_millis() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

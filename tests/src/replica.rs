@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
 
@@ -12,18 +12,45 @@ use crate::http::Http;
 /// A replica, on one machine with nothing else to wait for, is ready well within this.
 const READY: Duration = Duration::from_secs(20);
 
-/// `HOLDFAST_SIDECAR`, or the one built beside this test.
+/// `HOLDFAST_SIDECAR`, or the one built beside this program, if it was built from the sources as they are.
 pub fn program() -> Result<PathBuf> {
     if let Some(program) = std::env::var_os("HOLDFAST_SIDECAR") {
         return Ok(program.into());
     }
-    // target/<profile>/deps/<test> → target/<profile>/holdfast-sidecar
-    let test = std::env::current_exe()?;
-    let built = test.parent().and_then(Path::parent).map(|profile| profile.join("holdfast-sidecar"));
-    let built = built.filter(|program| program.exists());
-    built.context(
-        "holdfast-sidecar is not built; run `cargo build -p holdfast-sidecar` first, as `make test` does",
-    )
+    // target/<profile>/<program> or target/<profile>/deps/<test> → target/<profile>/holdfast-sidecar
+    let own = std::env::current_exe()?;
+    let mut built = own.ancestors().skip(1).take(2).map(|folder| folder.join("holdfast-sidecar"));
+    let built =
+        built.find(|program| program.is_file()).with_context(|| format!("holdfast-sidecar {REMEDY}"))?;
+    // A suite that is run alone builds no program, and would judge whichever was built last.
+    let age = std::fs::metadata(&built)?.modified()?;
+    for sources in ["sidecar/src", "crds/src"] {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(sources);
+        if let Some(newer) = newer_than(age, &sources)? {
+            bail!("{} {REMEDY}: {} is newer than it", built.display(), newer.display());
+        }
+    }
+    Ok(built)
+}
+
+const REMEDY: &str = "is not built from these sources; run `cargo test --workspace --no-run` first, or `cargo build -p holdfast-sidecar \
+                      --features failpoints,mutants`, or name another by HOLDFAST_SIDECAR";
+
+/// A file in `folder`, which may not be there, that was changed after `age`.
+fn newer_than(age: SystemTime, folder: &Path) -> Result<Option<PathBuf>> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Ok(None) };
+    for entry in entries {
+        let entry = entry?;
+        let (path, metadata) = (entry.path(), entry.metadata()?);
+        if metadata.is_dir() {
+            if let Some(newer) = newer_than(age, &path)? {
+                return Ok(Some(newer));
+            }
+        } else if metadata.modified()? > age {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
 }
 
 pub struct Replica {
@@ -54,10 +81,21 @@ impl Replica {
 
     /// Starts one and does not wait.
     pub fn spawn(folder: &Path, name: &str, manifest: &Path, env: &[(&str, &str)]) -> Result<Self> {
+        Self::spawn_by(Command::new(program()?), folder, name, manifest, env)
+    }
+
+    /// Starts one by a command that ends with the program.
+    pub fn spawn_by(
+        mut command: Command,
+        folder: &Path,
+        name: &str,
+        manifest: &Path,
+        env: &[(&str, &str)],
+    ) -> Result<Self> {
         let (port, admin) = (free_port()?, free_port()?);
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log)?;
-        let child = Command::new(program()?)
+        let child = command
             .arg("run")
             .arg(manifest)
             .args(["--listen", &format!("127.0.0.1:{port}"), "--admin-listen", &format!("127.0.0.1:{admin}")])
@@ -70,6 +108,10 @@ impl Replica {
             .context("holdfast-sidecar does not start")?;
         let url = format!("http://127.0.0.1:{port}");
         Ok(Self { name: name.to_owned(), url, admin: format!("http://127.0.0.1:{admin}"), log, child })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn signal(&self, name: &str) -> Result<()> {

@@ -6,6 +6,8 @@ mod bench;
 mod charts;
 #[path = "operator/definition.rs"]
 mod definition;
+#[path = "operator/exposure.rs"]
+mod exposure;
 #[path = "operator/objects.rs"]
 mod objects;
 #[path = "operator/rights.rs"]
@@ -24,6 +26,7 @@ use bench::{Bench, Operator, SOON, eventually, trials};
 
 fn main() -> Result<ExitCode> {
     let at_once = trials![
+        exposure::routes_and_monitors_are_made_once_the_cluster_knows_them,
         charts::the_charts_are_understood,
         charts::every_pod_is_restricted,
         definition::cel_and_rust_agree,
@@ -38,12 +41,16 @@ fn main() -> Result<ExitCode> {
         objects::an_autoscaler_takes_replicas_over_without_a_reset,
         objects::a_managed_redis_keeps_its_password,
         objects::files_live_on_a_claim_that_outlives_the_agent,
+        objects::files_for_all_need_a_volume_for_all,
+        objects::a_claim_that_cannot_be_written_is_refused,
         objects::a_paused_agent_is_left_as_it_is,
         status::ready_follows_the_replicas,
         status::a_missing_secret_is_named_and_healed_at_once,
+        status::a_missing_secret_is_healed_within_a_second,
         store::what_a_store_would_lose_is_said,
         store::a_store_that_refuses_us_blocks_only_what_is_new,
         store::a_store_that_cannot_be_reached_from_here_blocks_nothing,
+        store::a_rotated_secret_rolls_the_pods_without_a_gap,
     ];
     // In this order, because they look at everything the operator did, or take something away from everybody.
     let in_order = trials![
@@ -51,12 +58,13 @@ fn main() -> Result<ExitCode> {
         status::an_invalid_manifest_leaves_what_runs,
         rights::every_right_is_used_and_none_is_missing,
         rights::a_right_to_create_that_is_taken_away_is_missed,
+        charts::an_upgrade_keeps_agents_running,
     ];
     bench::run(start, at_once, in_order)
 }
 
 async fn start() -> Result<(Bench, Option<Operator>)> {
-    let bench = Bench::start(setup::operator_program()?).await?;
+    let bench = Bench::start(setup::operator_program()?, true).await?;
     bench.namespace("holdfast-system").await?;
     setup::install_rights(&bench).await?;
     let operator = bench.operator(&["--lease=holdfast"])?;

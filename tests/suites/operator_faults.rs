@@ -21,6 +21,8 @@ fn main() -> Result<ExitCode> {
         faults::silence_is_not_waited_for,
         faults::broken_watches_are_taken_up_again,
         faults::a_restart_in_the_middle_is_finished_by_the_next,
+        faults::two_namespaces_are_enough,
+        faults::what_it_does_can_be_traced,
     ];
     // There is one lease.
     let in_order = trials![faults::a_leader_that_cannot_renew_leaves];
@@ -28,7 +30,7 @@ fn main() -> Result<ExitCode> {
 }
 
 async fn start() -> Result<(Bench, Option<Operator>)> {
-    let bench = Bench::start(setup::operator_program()?).await?;
+    let bench = Bench::start(setup::operator_program()?, false).await?;
     bench.namespace("holdfast-system").await?;
     setup::install_rights(&bench).await?;
     setup::install_definition(&bench).await?;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::tree::{Content, Node};
-use crate::{behaviour, pod, refs, store, units};
+use crate::{behaviour, exposure, pod, refs, store, units};
 
 pub(super) const QUANTITY_PATTERN: &str = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$";
 
@@ -24,6 +24,8 @@ pub(super) const PATTERNS: &[(&str, &str)] = &[
     (behaviour::TOOL_SERVER_NAME_PATTERN, "cannot be a name here; use lower-case letters, digits and '-'"),
     (pod::ENV_NAME_PATTERN, "cannot be a variable's name; use letters, digits and '_', not a digit first"),
     (pod::CIDR_PATTERN, "is not a range of addresses; write it as 203.0.113.0/24"),
+    (exposure::HOSTNAME_PATTERN, "is not a host name; write it as support.example.com or *.example.com"),
+    (exposure::PATH_PREFIX_PATTERN, "is not a path; begin it with '/' and do not end it with one"),
     (pod::MOUNT_PATH_PATTERN, "is not a path to mount at; begin it with '/' and leave out ':'"),
 ];
 

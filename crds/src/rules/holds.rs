@@ -6,14 +6,16 @@ use super::MAX_GRACE_PERIOD;
 use crate::{
     agent::{Agent, AgentSpec},
     behaviour::AuthType,
+    filesystem::{AccessMode, Filesystem, FilesystemType},
     model::Provider,
     pod::EnvVar,
     refs::CertificatesFrom,
     store::{StateStore, StoreType},
-    units::Duration,
+    units::{Duration, Size},
 };
 
 const SHORTEST: Duration = Duration::from_millis(100);
+const LARGEST_FILE: Size = Size::from_mebibytes(64);
 const MAX_NAME: usize = 45;
 const SECRET_HEADERS: &[&str] = &["authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"];
 const RESERVED_MOUNTS: &[&str] = &["/etc/holdfast", "/var/run/holdfast", "/var/lib/holdfast"];
@@ -40,10 +42,40 @@ pub(super) fn state_store_missing(agent: &Agent) -> Vec<String> {
 }
 
 pub(super) fn local_store_with_replicas(agent: &Agent) -> Vec<String> {
-    let AgentSpec { state_store, replicas, autoscaling, .. } = &agent.spec;
-    let local = state_store.as_ref().is_some_and(|store| store.kind.is_local());
-    let many = autoscaling.is_some() || replicas.is_some_and(|replicas| replicas > 1);
-    broken_if(local && many, "spec.stateStore")
+    let local = agent.spec.state_store.as_ref().is_some_and(|store| store.kind.is_local());
+    broken_if(local && agent.spec.may_have_many_replicas(), "spec.stateStore")
+}
+
+fn filesystem_if(agent: &Agent, broken: impl Fn(&Filesystem) -> bool, path: &str) -> Vec<String> {
+    broken_if(agent.spec.filesystem.as_ref().is_some_and(broken), path)
+}
+
+pub(super) fn local_store_with_distributed_filesystem(agent: &Agent) -> Vec<String> {
+    let shared = agent.spec.state_store.as_ref().is_some_and(|store| !store.kind.is_local());
+    filesystem_if(agent, |files| files.kind == FilesystemType::Remote && !shared, "spec.filesystem")
+}
+
+pub(super) fn local_filesystem_with_replicas(agent: &Agent) -> Vec<String> {
+    let many = agent.spec.may_have_many_replicas();
+    let for_one = |files: &Filesystem| {
+        let shared = files.volume.as_ref().is_some_and(|v| v.access_mode == AccessMode::ReadWriteMany);
+        files.kind == FilesystemType::Local && !shared
+    };
+    filesystem_if(agent, |files| many && for_one(files), "spec.filesystem")
+}
+
+pub(super) fn filesystem_volume_mismatch(agent: &Agent) -> Vec<String> {
+    let misplaced = |files: &Filesystem| files.kind != FilesystemType::Local && files.volume.is_some();
+    filesystem_if(agent, misplaced, "spec.filesystem.volume")
+}
+
+pub(super) fn filesystem_limits(agent: &Agent) -> Vec<String> {
+    let wrong = |files: &Filesystem| {
+        files.max_file_size.bytes() == 0
+            || files.max_file_size > LARGEST_FILE
+            || files.max_file_size > files.max_tree_size
+    };
+    filesystem_if(agent, wrong, "spec.filesystem.maxFileSize")
 }
 
 pub(super) fn replicas_and_autoscaling(agent: &Agent) -> Vec<String> {
@@ -66,7 +98,7 @@ pub(super) fn grace_period_too_long(agent: &Agent) -> Vec<String> {
 }
 
 pub(super) fn duration_too_short(agent: &Agent) -> Vec<String> {
-    let AgentSpec { model, loop_, state_store, session, .. } = &agent.spec;
+    let AgentSpec { model, loop_, state_store, session, service_monitor, .. } = &agent.spec;
     let mut durations = vec![
         ("spec.model.requestTimeout", model.request_timeout),
         ("spec.loop.callTimeout", loop_.call_timeout),
@@ -77,6 +109,8 @@ pub(super) fn duration_too_short(agent: &Agent) -> Vec<String> {
         durations.push(("spec.stateStore.sessionTtl", store.session_ttl));
         durations.push(("spec.stateStore.replyTtl", store.reply_ttl));
     }
+    durations
+        .extend(service_monitor.as_ref().map(|monitor| ("spec.serviceMonitor.interval", monitor.interval)));
     durations
         .into_iter()
         .filter(|(_, duration)| *duration < SHORTEST)
@@ -206,6 +240,11 @@ pub(super) fn companion_volume(agent: &Agent) -> Vec<String> {
     broken_if(companions.flat_map(|companion| &companion.volumes).any(|name| !known(name)), "spec.companions")
 }
 
+pub(super) fn metrics_out_of_reach(agent: &Agent) -> Vec<String> {
+    let spec = &agent.spec;
+    broken_if(spec.service_monitor.is_some() && spec.network_policy.metrics.is_empty(), "spec.serviceMonitor")
+}
+
 fn env_of(agent: &Agent) -> impl Iterator<Item = (String, &EnvVar)> {
     let template = agent.spec.pod_template.env.iter().enumerate();
     let own = template.map(|(index, env)| (format!("spec.podTemplate.env[{index}]"), env));
@@ -307,4 +346,11 @@ pub(super) fn managed_redis_unchanged(old: &AgentSpec, new: &AgentSpec) -> bool 
 
 pub(super) fn claim_name_unchanged(old: &AgentSpec, new: &AgentSpec) -> bool {
     same_in_both(old, new, |store| store.json_file.as_ref()?.volume.as_ref()?.claim_name.clone())
+}
+
+pub(super) fn isolation_unchanged(old: &AgentSpec, new: &AgentSpec) -> bool {
+    match (&old.filesystem, &new.filesystem) {
+        (Some(old), Some(new)) => old.isolation == new.isolation,
+        _ => true,
+    }
 }

@@ -16,6 +16,9 @@ use crate::{
 
 pub use table::{MAX_GRACE_PERIOD, RULES};
 
+/// The rule that only the volume itself can settle: the operator looks at the claim.
+pub const LOCAL_FILESYSTEM_WITH_REPLICAS: &str = "LocalFilesystemWithReplicas";
+
 /// One rule.
 pub struct Rule {
     /// Names it in a condition and in a mistake.

@@ -31,6 +31,8 @@ fn as_the_pod_reads_it(agent: &Agent, inputs: &Inputs) -> Agent {
     spec.companions = Vec::new();
     spec.pod_template = PodTemplate::default();
     spec.network_policy = NetworkAccess::default();
+    spec.http_route = None;
+    spec.service_monitor = None;
     if spec.system_prompt_from.take().is_some() {
         spec.system_prompt.clone_from(&inputs.prompt);
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_crds::Agent;
+use holdfast_crds::{AccessMode, Agent, Filesystem};
 use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment},
@@ -54,7 +54,11 @@ pub(super) fn build(agent: &Agent, inputs: &Inputs, config_map: &ConfigMap) -> D
 }
 
 fn strategy(agent: &Agent) -> DeploymentStrategy {
-    if agent.spec.state_store.as_ref().is_some_and(|store| store.kind.is_local()) {
+    let one_store = agent.spec.state_store.as_ref().is_some_and(|store| store.kind.is_local());
+    let claim = agent.spec.filesystem.as_ref().and_then(Filesystem::claim);
+    // A volume that one node has at a time would keep the new pod waiting for the old one, and that for the new one.
+    let one_volume = claim.is_some_and(|volume| volume.access_mode == AccessMode::ReadWriteOnce);
+    if one_store || one_volume {
         return DeploymentStrategy { type_: Some("Recreate".to_owned()), rolling_update: None };
     }
     DeploymentStrategy {

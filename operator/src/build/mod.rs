@@ -5,11 +5,13 @@ mod claim;
 mod config_map;
 mod deployment;
 mod disruption_budget;
+mod http_route;
 mod network_policy;
 mod pod;
 mod redis;
 mod service;
 mod service_account;
+mod service_monitor;
 #[cfg(test)]
 mod tests;
 
@@ -27,10 +29,12 @@ use k8s_openapi::{
 use kube::{Resource as _, ResourceExt as _};
 
 use crate::names;
+pub use http_route::HTTPRoute;
 pub use redis::{
     ManagedRedis, PASSWORD_KEY as REDIS_PASSWORD_KEY, Password, URL_KEY as REDIS_URL_KEY,
-    secret_data as redis_secret_data, url as redis_url,
+    secret_data as redis_secret_data,
 };
+pub use service_monitor::ServiceMonitor;
 
 /// How many replicas to ask for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +76,8 @@ pub struct Resources {
     pub redis: Option<ManagedRedis>,
     pub deployment: Deployment,
     pub autoscaler: Option<HorizontalPodAutoscaler>,
+    pub http_route: Option<HTTPRoute>,
+    pub service_monitor: Option<ServiceMonitor>,
 }
 
 pub fn build(agent: &Agent, inputs: &Inputs) -> Result<Resources, ManifestError> {
@@ -85,6 +91,8 @@ pub fn build(agent: &Agent, inputs: &Inputs) -> Result<Resources, ManifestError>
         redis: inputs.redis.as_ref().map(|password| redis::build(agent, inputs, password)),
         deployment: deployment::build(agent, inputs, &config_map),
         autoscaler: autoscaler::build(agent),
+        http_route: http_route::build(agent),
+        service_monitor: service_monitor::build(agent),
         config_map,
     })
 }

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use holdfast_crds::{
-    Agent, Companion, EnvVar as GivenEnv, Resources as GivenResources, Volume as GivenVolume,
+    Agent, Companion, EnvVar as GivenEnv, Filesystem, FilesystemType, Resources as GivenResources,
+    Volume as GivenVolume,
 };
 use k8s_openapi::{
     api::core::v1::ObjectFieldSelector as FieldSelector,
@@ -30,6 +31,7 @@ const MANIFEST_VOLUME: &str = "holdfast-manifest";
 const SECRETS_VOLUME: &str = "holdfast-secrets";
 const CONFIG_VOLUME: &str = "holdfast-config";
 const STORE_VOLUME: &str = "holdfast-store";
+const WORKSPACE_VOLUME: &str = "holdfast-workspace";
 
 pub(super) fn build(agent: &Agent, inputs: &Inputs) -> PodSpec {
     let template = &agent.spec.pod_template;
@@ -135,6 +137,7 @@ fn environment(agent: &Agent) -> Vec<EnvVar> {
         plain("HOLDFAST_SECRETS_DIR", names::SECRETS_DIR),
         plain("HOLDFAST_CONFIG_DIR", names::CONFIG_DIR),
     ];
+    environment.extend(folder(agent).map(|_| plain("HOLDFAST_WORKSPACE_DIR", names::WORKSPACE_DIR)));
     environment.extend(agent.spec.pod_template.env.iter().map(variable));
     environment
 }
@@ -283,8 +286,28 @@ fn volumes(agent: &Agent) -> Vec<Volume> {
         }),
         ..Volume::default()
     }));
+    volumes.extend(folder(agent).map(workspace));
     volumes.extend(agent.spec.pod_template.volumes.iter().map(volume));
     volumes
+}
+
+/// The filesystem, where it is a folder of the pod.
+fn folder(agent: &Agent) -> Option<&Filesystem> {
+    agent.spec.filesystem.as_ref().filter(|files| files.kind == FilesystemType::Local)
+}
+
+/// The claim that was named, or a folder that lives and dies with the pod.
+fn workspace(files: &Filesystem) -> Volume {
+    let claim = files.claim().map(|volume| PersistentVolumeClaimVolumeSource {
+        claim_name: volume.claim_name.clone(),
+        ..PersistentVolumeClaimVolumeSource::default()
+    });
+    Volume {
+        name: WORKSPACE_VOLUME.to_owned(),
+        empty_dir: claim.is_none().then(EmptyDirVolumeSource::default),
+        persistent_volume_claim: claim,
+        ..Volume::default()
+    }
 }
 
 /// One volume for all keys of a kind that the agent reads: `<object>/<key>`. Only the keys it was given.
@@ -362,6 +385,7 @@ fn mounts(agent: &Agent) -> Vec<VolumeMount> {
     mounts.extend(reads(Kind::Secret).then(|| at(SECRETS_VOLUME, names::SECRETS_DIR, true)));
     mounts.extend(reads(Kind::ConfigMap).then(|| at(CONFIG_VOLUME, names::CONFIG_DIR, true)));
     mounts.extend(claim::name(agent).map(|_| at(STORE_VOLUME, names::STORE_DIR, false)));
+    mounts.extend(folder(agent).map(|_| at(WORKSPACE_VOLUME, names::WORKSPACE_DIR, false)));
     mounts.extend(agent.spec.pod_template.volumes.iter().map(mount));
     mounts
 }

@@ -1,6 +1,8 @@
 //! Whole objects, from manifests as users write them.
 
+use holdfast_crds::{AccessMode, Filesystem, FilesystemType};
 use insta::assert_snapshot;
+use k8s_openapi::api::core::v1::PodSpec;
 use serde::Serialize;
 
 use super::*;
@@ -47,6 +49,8 @@ fn everything(resources: &Resources) -> String {
         redis,
         deployment,
         autoscaler,
+        http_route,
+        service_monitor,
     } = resources;
     let mut objects: Vec<&dyn erased::Object> =
         vec![service_account, service, network_policy, disruption_budget, config_map, deployment];
@@ -60,6 +64,8 @@ fn everything(resources: &Resources) -> String {
     if let Some(autoscaler) = autoscaler {
         objects.push(autoscaler);
     }
+    objects.extend(http_route.iter().map(|route| route as &dyn erased::Object));
+    objects.extend(service_monitor.iter().map(|monitor| monitor as &dyn erased::Object));
     yaml(&objects)
 }
 
@@ -78,9 +84,48 @@ fn a_managed_redis_and_an_autoscaler() {
 }
 
 #[test]
+fn a_way_in_from_a_gateway_and_metrics_for_prometheus() {
+    let resources = build(&agent(include_str!("fixtures/exposed.yaml")), &inputs()).unwrap();
+    let Resources { service, network_policy, http_route, service_monitor, .. } = resources;
+    assert_snapshot!(yaml(&[&service, &network_policy, &http_route, &service_monitor]));
+}
+
+#[test]
 fn files_on_a_claim() {
     let resources = build(&agent(include_str!("fixtures/files.yaml")), &inputs()).unwrap();
     assert_snapshot!(everything(&resources));
+}
+
+#[test]
+fn a_folder_for_files_is_a_claim_or_goes_with_the_pod() {
+    let on_a_claim = agent(include_str!("fixtures/workspace.yaml"));
+    let built = |agent: &Agent| {
+        let spec = build(agent, &inputs()).unwrap().deployment.spec.unwrap();
+        (spec.strategy.unwrap().type_.unwrap(), spec.template.spec.unwrap())
+    };
+    let (strategy, pod) = built(&on_a_claim);
+    assert_eq!(strategy, "Recreate", "two pods cannot have the volume at a time");
+    let volume =
+        |pod: &PodSpec| pod.volumes.iter().flatten().find(|v| v.name == "holdfast-workspace").cloned();
+    assert_eq!(volume(&pod).unwrap().persistent_volume_claim.unwrap().claim_name, "work");
+    let container = &pod.containers[0];
+    let mount = container.volume_mounts.iter().flatten().find(|mount| mount.name == "holdfast-workspace");
+    assert_eq!(mount.map(|mount| mount.mount_path.as_str()), Some(names::WORKSPACE_DIR));
+    let folder = container.env.iter().flatten().find(|env| env.name == "HOLDFAST_WORKSPACE_DIR");
+    assert_eq!(folder.and_then(|env| env.value.as_deref()), Some(names::WORKSPACE_DIR));
+    assert_eq!(container.security_context.as_ref().unwrap().read_only_root_filesystem, Some(true));
+
+    let with = |change: &dyn Fn(&mut Filesystem)| {
+        let mut agent = on_a_claim.clone();
+        change(agent.spec.filesystem.as_mut().unwrap());
+        built(&agent)
+    };
+    let (strategy, _) = with(&|files| files.volume.as_mut().unwrap().access_mode = AccessMode::ReadWriteMany);
+    assert_eq!(strategy, "RollingUpdate");
+    let (strategy, pod) = with(&|files| files.volume = None);
+    assert_eq!((strategy.as_str(), volume(&pod).unwrap().empty_dir.is_some()), ("RollingUpdate", true));
+    let (_, pod) = with(&|files| (files.kind, files.volume) = (FilesystemType::Remote, None));
+    assert_eq!(volume(&pod), None);
 }
 
 /// What the pod reads is what `holdfast-sidecar run` accepts, and says nothing that scaling or scheduling changes.
@@ -90,6 +135,8 @@ fn the_pods_manifest_is_a_manifest() {
         include_str!("fixtures/full.yaml"),
         include_str!("fixtures/managed.yaml"),
         include_str!("fixtures/files.yaml"),
+        include_str!("fixtures/workspace.yaml"),
+        include_str!("fixtures/exposed.yaml"),
     ] {
         let config_map = config_map::build(&agent(fixture), &inputs()).unwrap();
         let text = config_map.data.unwrap().remove(names::MANIFEST_FILE).unwrap();

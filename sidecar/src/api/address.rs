@@ -11,6 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use super::App;
 use super::problem::Problem;
 use crate::state::{CallId, Id, Slot};
+use crate::workspace::{FileError, FilePath};
 
 pub const USER_HEADER: &str = "holdfast-user";
 pub const SESSION_HEADER: &str = "holdfast-session";
@@ -28,6 +29,12 @@ pub struct Address(pub Slot);
 pub struct CallAddress {
     pub slot: Slot,
     pub call: CallId,
+}
+
+/// A file of that session.
+pub struct FileAddress {
+    pub slot: Slot,
+    pub path: FilePath,
 }
 
 /// A user, where no session is named.
@@ -55,6 +62,17 @@ impl FromRequestParts<App> for CallAddress {
         let Address(slot) = Address::from_request_parts(parts, app).await?;
         let call = Named::in_path(parts.uri.path()).call.ok_or_else(Problem::no_route)?;
         Ok(Self { slot, call: Id::new("call", decode("the call's path segment", call)?)? })
+    }
+}
+
+impl FromRequestParts<App> for FileAddress {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let Address(slot) = Address::from_request_parts(parts, app).await?;
+        let path = Named::in_path(parts.uri.path()).file.ok_or_else(Problem::no_route)?;
+        let path = FilePath::new(&decode("the file's path", path)?).map_err(FileError::from)?;
+        Ok(Self { slot, path })
     }
 }
 
@@ -96,23 +114,27 @@ struct Named<'a> {
     user: Option<&'a str>,
     session: Option<&'a str>,
     call: Option<&'a str>,
+    /// With its slashes.
+    file: Option<&'a str>,
 }
 
 impl<'a> Named<'a> {
     fn in_path(path: &'a str) -> Self {
-        let mut named = Self::default();
-        let mut segments = path.strip_prefix("/v1/").unwrap_or_default().split('/').peekable();
-        if segments.next_if_eq(&"users").is_some() {
-            named.user = segments.next();
-        }
-        if segments.next_if_eq(&"sessions").is_some() {
-            named.session = segments.next();
-        }
-        if segments.next_if_eq(&"calls").is_some() {
-            named.call = segments.next();
-        }
-        named
+        let mut rest = path.strip_prefix("/v1/").unwrap_or_default();
+        let user = next_after("users", &mut rest);
+        let session = next_after("sessions", &mut rest);
+        let call = next_after("calls", &mut rest);
+        let file = rest.strip_prefix("files/").filter(|_| call.is_none());
+        Self { user, session, call, file }
     }
+}
+
+/// The segment after `word`, if that comes first; then the rest is what comes behind it.
+fn next_after<'a>(word: &str, rest: &mut &'a str) -> Option<&'a str> {
+    let behind = rest.strip_prefix(word)?.strip_prefix('/')?;
+    let (segment, others) = behind.split_once('/').unwrap_or((behind, ""));
+    *rest = others;
+    Some(segment)
 }
 
 fn id(
@@ -177,11 +199,16 @@ mod tests {
     #[test]
     fn ids_are_cut_from_the_path_by_their_place() {
         let named = Named::in_path("/v1/users/calls/sessions/users/calls/sessions/events");
-        let expected = Named { user: Some("calls"), session: Some("users"), call: Some("sessions") };
+        let expected =
+            Named { user: Some("calls"), session: Some("users"), call: Some("sessions"), file: None };
         assert_eq!(named, expected);
         assert_eq!(Named::in_path("/v1/calls"), Named::default());
         assert_eq!(Named::in_path("/v1/calls/c1/retry").call, Some("c1"));
         assert_eq!(Named::in_path("/v1/sessions/a%2Fb/state").session, Some("a%2Fb"));
+        let file = Named::in_path("/v1/users/u/sessions/s/files/sessions/x//files/a%2F");
+        assert_eq!((file.session, file.file), (Some("s"), Some("sessions/x//files/a%2F")));
+        assert_eq!(Named::in_path("/v1/files/users/u").file, Some("users/u"));
+        assert_eq!(Named::in_path("/v1/files").file, None);
     }
 
     #[test]

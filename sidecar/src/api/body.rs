@@ -55,7 +55,8 @@ fn must_be_json(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", "Not JSON's media type", detail))
 }
 
-async fn bytes(headers: &HeaderMap, body: Body, limit: usize) -> Result<bytes::Bytes, Problem> {
+/// All of it, of any kind.
+pub async fn bytes(headers: &HeaderMap, body: Body, limit: usize) -> Result<bytes::Bytes, Problem> {
     let announced = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > limit as u64) {
         return Err(too_large(limit));

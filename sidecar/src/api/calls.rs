@@ -13,7 +13,7 @@ use super::App;
 use super::address::{Address, CallAddress, encode};
 use super::body;
 use super::context::{call_context, call_id};
-use super::problem::{Problem, ProblemDocument};
+use super::problem::Problem;
 use super::schema;
 use super::sse;
 use crate::model::CallContext;
@@ -21,6 +21,7 @@ use crate::session::{Admitted, CallError, CallRequest, CallView, News};
 use crate::state::{CallId, Message, Slot, check_pairing};
 use crate::store::EventId;
 use crate::telemetry::logs_content;
+use crate::telemetry::traces::Span;
 
 const LAST_EVENT_ID: &str = "last-event-id";
 
@@ -80,16 +81,9 @@ impl Form {
     responses(
         (status = 200, description = "The call, ended; or, streamed, its events", content((schema::Call = "application/json"), (String = "text/event-stream"))),
         (status = 202, description = "Taken, in the background", body = schema::Call, headers(("location" = String, description = "Where the call is"))),
-        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 409, description = "`call-conflict`: this callId was used with other messages; `session-busy`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 410, description = "`reply-expired`, `session-deleted`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 429, description = "`queue-full`, `overloaded`, with `Retry-After`; nothing was admitted", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 409, description = "`call-conflict`: this callId was used with other messages; `session-busy`"),
+        (status = 410, description = "`reply-expired`, `session-deleted`"),
+        (status = 429, description = "`queue-full`, `overloaded`, with `Retry-After`; nothing was admitted"),
     ))]
 pub async fn start(
     State(app): State<App>,
@@ -100,18 +94,17 @@ pub async fn start(
     let asked: CallBody = body::json(&parts, body, body::MAX_CALL_BYTES).await?;
     let call = call_id(asked.call_id, &parts.headers)?;
     let stream = asked.stream || accepts_events(&parts.headers);
-    let request = CallRequest {
-        call: call.clone(),
-        messages: said(asked.messages, asked.input)?,
-        context: call_context(asked.context, &parts.headers),
-        stream,
-    };
+    let mut context = call_context(asked.context, &parts.headers);
+    let span = app.trace("/v1/calls", &mut context);
+    let request =
+        CallRequest { call: call.clone(), messages: said(asked.messages, asked.input)?, context, stream };
     if logs_content() {
         let said: Vec<String> = request.messages.iter().map(Message::text).collect();
         tracing::info!(%call, session = %slot, request = ?request.context.request_id, ?said, "asked");
     }
-    let admitted = app.sessions().call(&slot, request).await.map_err(about(&call))?;
-    answer(&app, &parts, slot, call, admitted, Form::asked(stream, asked.background)).await
+    let admitted = app.sessions().call(&slot, request).await.map_err(about(&call));
+    let form = Form::asked(stream, asked.background);
+    traced(span, answer(&app, &parts, slot, call, admitted, form).await)
 }
 
 /// Goes on from the last good step of a failed call.
@@ -119,16 +112,9 @@ pub async fn start(
     responses(
         (status = 200, description = "The call, ended; or, streamed, its events", content((schema::Call = "application/json"), (String = "text/event-stream"))),
         (status = 202, description = "Taken, in the background", body = schema::Call, headers(("location" = String, description = "Where the call is"))),
-        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 404, description = "`no-such-call`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 409, description = "`not-retryable`, `session-busy`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 429, description = "`overloaded`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-call`"),
+        (status = 409, description = "`not-retryable`, `session-busy`"),
+        (status = 429, description = "`overloaded`"),
     ))]
 pub async fn retry(
     State(app): State<App>,
@@ -138,19 +124,17 @@ pub async fn retry(
     let (parts, body) = request.into_parts();
     let asked: RetryBody = body::json_or_default(&parts, body, body::MAX_SMALL_BYTES).await?;
     let stream = asked.stream || accepts_events(&parts.headers);
-    let context = call_context(asked.context, &parts.headers);
-    let admitted = app.sessions().retry(&slot, &call, &context, stream).await.map_err(about(&call))?;
-    answer(&app, &parts, slot, call, admitted, Form::asked(stream, asked.background)).await
+    let mut context = call_context(asked.context, &parts.headers);
+    let span = app.trace("/v1/calls/{call}/retry", &mut context);
+    let admitted = app.sessions().retry(&slot, &call, &context, stream).await.map_err(about(&call));
+    let form = Form::asked(stream, asked.background);
+    traced(span, answer(&app, &parts, slot, call, admitted, form).await)
 }
 
 /// The calls of a session that wait, run or are suspended, oldest first.
 #[utoipa::path(get, path = "/S/calls", operation_id = "list_calls",
     responses(
         (status = 200, description = "The live calls", body = Vec<schema::Call>),
-        (status = 400, description = "`bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
     ))]
 pub async fn live(State(app): State<App>, Address(slot): Address) -> Result<Json<Vec<CallView>>, Problem> {
     Ok(Json(app.sessions().live(&slot).await?))
@@ -160,11 +144,7 @@ pub async fn live(State(app): State<App>, Address(slot): Address) -> Result<Json
 #[utoipa::path(get, path = "/S/calls/{call}", operation_id = "get_call",
     responses(
         (status = 200, description = "The call", body = schema::Call),
-        (status = 400, description = "`bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 404, description = "`no-such-call`: unknown, or past `replyTtl`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-call`: unknown, or past `replyTtl`"),
     ))]
 pub async fn one(
     State(app): State<App>,
@@ -178,11 +158,8 @@ pub async fn one(
     params(("last-event-id" = Option<String>, Header, description = "An `id:` of this call")),
     responses(
         (status = 200, description = "The events", body = String, content_type = "text/event-stream"),
-        (status = 400, description = "`bad-event-id`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 404, description = "`no-such-call`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 400, description = "`bad-event-id`, `bad-id`, `bad-encoding`"),
+        (status = 404, description = "`no-such-call`"),
     ))]
 pub async fn events(
     State(app): State<App>,
@@ -199,9 +176,10 @@ async fn answer(
     parts: &Parts,
     slot: Slot,
     call: CallId,
-    admitted: Admitted,
+    admitted: Result<Admitted, Problem>,
     form: Form,
 ) -> Result<Response, Problem> {
+    let admitted = admitted?;
     match form {
         Form::Stream => {
             let after = last_event_id(&parts.headers)?;
@@ -238,6 +216,16 @@ async fn answer(
     }
 }
 
+/// What a request's span says in the end. A stream's ends with its head: the call has spans of its own.
+fn traced(mut span: Span, answer: Result<Response, Problem>) -> Result<Response, Problem> {
+    let status = answer.as_ref().map_or_else(|problem| problem.status, Response::status);
+    span.set("http.response.status_code", i64::from(status.as_u16()));
+    if status.is_server_error() {
+        span.fail(answer.as_ref().map_or_else(|problem| problem.name, |_| "internal"));
+    }
+    answer
+}
+
 fn about(call: &CallId) -> impl FnOnce(CallError) -> Problem {
     move |error| Problem::from(error).about(call)
 }
@@ -263,6 +251,7 @@ fn said(messages: Option<Vec<Message>>, input: Option<String>) -> Result<Vec<Mes
     for message in &mut messages {
         message.id = crate::state::fresh_message_id();
         (message.timestamp, message.usage, message.interrupted) = (None, None, false);
+        message.set_stop_reason(None);
     }
     Ok(messages)
 }

@@ -5,9 +5,11 @@ use http::HeaderMap;
 use super::problem::Problem;
 use crate::model::CallContext;
 use crate::state::{CallId, Id};
+use crate::telemetry::traces;
 
 /// The W3C header that names the caller's place in its trace.
 const TRACEPARENT: &str = "traceparent";
+const TRACESTATE: &str = "tracestate";
 const REQUEST_ID: &str = "x-request-id";
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
@@ -17,7 +19,8 @@ pub fn call_context(mut context: CallContext, headers: &HeaderMap) -> CallContex
     if context.request_id.is_none() {
         context.request_id = header(REQUEST_ID);
     }
-    context.traceparent = header(TRACEPARENT);
+    context.traceparent = header(TRACEPARENT).filter(|place| traces::is_valid(place));
+    context.tracestate = context.traceparent.as_ref().and_then(|_| header(TRACESTATE));
     context
 }
 

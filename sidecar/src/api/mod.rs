@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! request ─▶ routes ─▶ auth, address ─▶ body ─▶ calls ─────▶ session layer
+//!                                         ├───▶ files ────▶ workspace
 //!                                         └───▶ sessions        │
 //! answer ◀─ problem ◀──────────────────────── sse, JSON ◀───────┘
 //! ```
@@ -14,8 +15,11 @@ pub mod auth;
 pub mod body;
 mod calls;
 mod context;
+mod files;
+mod media_type;
 pub mod openapi;
 mod problem;
+mod range;
 mod routes;
 pub mod schema;
 mod sessions;
@@ -35,7 +39,9 @@ pub use routes::{SESSION_PREFIXES, paths};
 
 use auth::Auth;
 
+use crate::model::CallContext;
 use crate::session::Sessions;
+use crate::telemetry::traces::Span;
 
 /// What every handler knows. Cheap to clone.
 #[derive(Clone)]
@@ -53,6 +59,13 @@ impl App {
 
     pub fn sessions(&self) -> &Sessions {
         &self.0.sessions
+    }
+
+    /// A span for a request that begins work, which from now on is inside it.
+    fn trace(&self, route: &'static str, context: &mut CallContext) -> Span {
+        let span = self.0.sessions.settings().traces.request(route, context);
+        context.traceparent = span.traceparent().or(context.traceparent.take());
+        span
     }
 
     fn auth(&self) -> &Auth {

@@ -8,13 +8,14 @@ use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem, Paths};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{RefOr, Required};
+use utoipa::openapi::{Content, Ref, RefOr, Required, Response};
 
 use super::address::{SESSION_HEADER, USER_HEADER};
 use super::problem::ProblemDocument;
 use super::routes::{PROVEN_LIST, SESSION_PREFIXES, USER_LIST};
-use super::{calls, schema, sessions};
+use super::{calls, files, schema, sessions};
 use crate::state::MAX_ID_BYTES;
+use crate::workspace::MAX_PATH_BYTES;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -26,7 +27,8 @@ use crate::state::MAX_ID_BYTES;
     ),
     paths(
         calls::start, calls::live, calls::one, calls::events, calls::retry, sessions::interrupt, sessions::state,
-        sessions::put_state, sessions::delete, sessions::clear, sessions::fork, sessions::list, serve
+        sessions::put_state, sessions::delete, sessions::clear, sessions::fork, sessions::list, files::list, files::get,
+        files::put, files::delete, serve
     ),
     components(schemas(schema::Call, schema::AgentState, schema::Message, ProblemDocument<'static>)),
     security((), ("token" = []))
@@ -46,6 +48,45 @@ pub fn document() -> &'static str {
     })
 }
 
+/// What may be wrong with any request about a session.
+const WITH_ANY: [(&str, &str); 4] = [
+    ("400", "`bad-id`, `bad-encoding`"),
+    ("401", "`unauthenticated`"),
+    ("403", "`forbidden`: another user's session"),
+    (
+        "503",
+        "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken",
+    ),
+];
+/// And with any that brings JSON.
+const WITH_JSON: [(&str, &str); 5] = [
+    ("400", "`not-json`, `bad-id`, `bad-encoding`"),
+    ("408", "`body-too-slow`"),
+    ("413", "`too-large`"),
+    ("415", "`not-json`"),
+    ("422", "`wrong-shape`"),
+];
+
+/// Handlers name only the problems that are their own. The usual ones are added here, and each is a problem document.
+fn add_problems(operation: &mut Operation) {
+    let takes_json = match &operation.request_body {
+        Some(RefOr::T(body)) => body.content.contains_key("application/json"),
+        _ => false,
+    };
+    let with_a_body: &[_] = if takes_json { &WITH_JSON } else { &[] };
+    let responses = &mut operation.responses.responses;
+    for (status, description) in with_a_body.iter().chain(&WITH_ANY) {
+        let usual = || RefOr::T(Response::new(*description));
+        responses.entry((*status).to_owned()).or_insert_with(usual);
+    }
+    for (_, response) in responses.iter_mut().filter(|(status, _)| status.as_str() >= "400") {
+        if let RefOr::T(response) = response {
+            let document = Content::new(Some(Ref::from_schema_name("Problem")));
+            response.content.insert("application/problem+json".to_owned(), RefOr::T(document));
+        }
+    }
+}
+
 /// The description of this interface.
 #[utoipa::path(get, path = "/openapi.json", responses((status = 200, description = "This document")))]
 pub async fn serve() -> impl IntoResponse {
@@ -55,7 +96,10 @@ pub async fn serve() -> impl IntoResponse {
 /// Paths below a session are annotated once and stand below each way to name one.
 fn in_every_form(annotated: Paths) -> Paths {
     let mut paths = Paths::new();
-    for (path, item) in annotated.paths {
+    for (path, mut item) in annotated.paths {
+        if path != "/openapi.json" {
+            operations(&mut item).for_each(add_problems);
+        }
         match path.strip_prefix("/S") {
             None => {
                 paths.paths.insert(path, item);
@@ -72,7 +116,8 @@ fn in_every_form(annotated: Paths) -> Paths {
         paths.paths.insert(PROVEN_LIST.to_owned(), in_form(PROVEN_LIST, by_user));
     }
     for (path, item) in &mut paths.paths {
-        let named = ["user", "session", "call"].into_iter().filter(|id| path.contains(&format!("{{{id}}}")));
+        let named =
+            ["user", "session", "call", "path"].into_iter().filter(|id| path.contains(&format!("{{{id}}}")));
         item.parameters.get_or_insert_default().extend(named.map(|id| parameter(id, ParameterIn::Path)));
     }
     paths
@@ -105,13 +150,16 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
 
 fn parameter(name: &str, place: ParameterIn) -> RefOr<Parameter> {
     let required = if place == ParameterIn::Path { Required::True } else { Required::False };
-    let schema =
-        ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(MAX_ID_BYTES));
+    let (longest, description) = match name {
+        "path" => (MAX_PATH_BYTES, "A file's path: names separated by `/`, percent-encoded."),
+        _ => (MAX_ID_BYTES, "Any string, percent-encoded."),
+    };
+    let schema = ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(longest));
     let parameter = ParameterBuilder::new()
         .name(name)
         .parameter_in(place)
         .required(required)
-        .description(Some("Any string, percent-encoded."))
+        .description(Some(description))
         .schema(Some(schema));
     RefOr::T(parameter.build())
 }

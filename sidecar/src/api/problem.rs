@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use crate::session::{CallError, StateChangeError};
 use crate::state::{CallId, IdError};
 use crate::store::StoreError;
+use crate::workspace::FileError;
 
 /// Where the names of problems live.
 const TYPES: &str = "https://holdfast.dev/problems/";
@@ -271,6 +272,32 @@ impl From<StateChangeError> for Problem {
             StateChangeError::OtherIds | StateChangeError::Pairing(_) => Self::unprocessable(detail),
             StateChangeError::NoSession => Self::no_session(),
             StateChangeError::Store(error) => Self::store(&error),
+        }
+    }
+}
+
+impl From<FileError> for Problem {
+    fn from(error: FileError) -> Self {
+        let detail = error.to_string();
+        match error {
+            FileError::Path(_) => Self::bad_request("bad-path", detail),
+            FileError::NotFound(_) => {
+                Self::new(StatusCode::NOT_FOUND, "no-such-file", "No such file", detail)
+            }
+            FileError::IsFolder(_) | FileError::NotAFolder { .. } | FileError::Outside(_) => {
+                Self::conflict("path-conflict", "The path is taken", detail)
+            }
+            FileError::TooLarge { .. } => {
+                Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "Too large", detail)
+            }
+            FileError::TreeFull { .. } | FileError::TooManyFiles { .. } => {
+                Self::new(StatusCode::INSUFFICIENT_STORAGE, "workspace-full", "The workspace is full", detail)
+            }
+            FileError::Changed { .. } => {
+                Self::new(StatusCode::PRECONDITION_FAILED, "file-changed", "The file changed", detail)
+            }
+            FileError::Fenced => Self::conflict("session-busy", "The session is busy", detail),
+            FileError::Store(error) => Self::store(&error),
         }
     }
 }

@@ -4,7 +4,7 @@ use axum::Router;
 use axum::routing::{MethodRouter, delete, get, post};
 
 use super::problem::Problem;
-use super::{App, calls, openapi, sessions};
+use super::{App, calls, files, openapi, sessions};
 
 /// The three ways to name a session; each of [`session_routes`] hangs below each of them.
 pub const SESSION_PREFIXES: [&str; 3] =
@@ -25,6 +25,8 @@ fn session_routes() -> Vec<(&'static str, MethodRouter<App>)> {
         ("/state", get(sessions::state).put(sessions::put_state)),
         ("/clear", post(sessions::clear)),
         ("/fork", post(sessions::fork)),
+        ("/files", get(files::list)),
+        ("/files/{*path}", get(files::get).put(files::put).delete(files::delete)),
     ]
 }
 
@@ -44,9 +46,9 @@ fn all() -> impl Iterator<Item = (String, MethodRouter<App>)> {
     SESSION_PREFIXES.into_iter().flat_map(below).chain(others)
 }
 
-/// The paths of the router, with their parameters in braces.
+/// The paths of the router, with their parameters in braces: that of a file's path takes slashes too.
 pub fn paths() -> Vec<String> {
-    all().map(|(path, _)| path).collect()
+    all().map(|(path, _)| path.replace("{*", "{")).collect()
 }
 
 pub fn router() -> Router<App> {

@@ -19,6 +19,18 @@ pub struct Message {
     /// The model was stopped while it wrote this.
     #[schema(nullable = false)]
     pub interrupted: Option<bool>,
+    /// Why the model stopped before all was said; absent where it was.
+    #[schema(nullable = false)]
+    pub stop_reason: Option<StopReason>,
+}
+
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub enum StopReason {
+    /// At the limit of an answer.
+    MaxTokens,
+    /// The model, or the filter of its provider, would not go on.
+    Refusal,
 }
 
 #[derive(ToSchema)]
@@ -86,6 +98,9 @@ pub struct Call {
     /// Messages of the history that did not fit the model's context; absent where there are none.
     #[schema(nullable = false)]
     pub messages_not_sent: Option<u64>,
+    /// Why `text` is not all that was to be said; absent where it is.
+    #[schema(nullable = false)]
+    pub stop_reason: Option<StopReason>,
 }
 
 #[derive(ToSchema)]

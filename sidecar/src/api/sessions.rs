@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::address::{Address, UserAddress, encode};
 use super::body;
-use super::problem::{Problem, ProblemDocument};
+use super::problem::Problem;
 use super::schema;
 use crate::session::{StateChangeError, StateDocument};
 use crate::state::{AgentState, CallId, Id, SCHEMA_VERSION, Share, Slot};
@@ -43,14 +43,7 @@ pub struct InterruptedCall {
 #[utoipa::path(post, path = "/S/interrupt", operation_id = "interrupt", request_body = Option<InterruptBody>,
     responses(
         (status = 202, description = "The call it reached", body = InterruptedCall),
-        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 404, description = "`no-running-call`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-running-call`"),
     ))]
 pub async fn interrupt(
     State(app): State<App>,
@@ -76,11 +69,8 @@ pub struct StateQuery {
     responses(
         (status = 200, description = "The state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
         (status = 304, description = "Still the version in `if-none-match`"),
-        (status = 400, description = "`bad-query`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 404, description = "`no-such-session`: never used", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 400, description = "`bad-query`, `bad-id`, `bad-encoding`"),
+        (status = 404, description = "`no-such-session`: never used"),
     ))]
 pub async fn state(
     State(app): State<App>,
@@ -102,16 +92,9 @@ pub async fn state(
            ("if-none-match" = Option<String>, Header, description = "`*` to create")),
     responses(
         (status = 200, description = "The state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
-        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 409, description = "`session-busy`: a call is live", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 412, description = "`version-mismatch`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 428, description = "`condition-required`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 409, description = "`session-busy`: a call is live"),
+        (status = 412, description = "`version-mismatch`"),
+        (status = 428, description = "`condition-required`"),
     ))]
 pub async fn put_state(
     State(app): State<App>,
@@ -136,10 +119,6 @@ pub async fn put_state(
 #[utoipa::path(delete, path = "/S", operation_id = "delete_session",
     responses(
         (status = 204, description = "It is gone"),
-        (status = 400, description = "`bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
     ))]
 pub async fn delete(State(app): State<App>, Address(slot): Address) -> Result<StatusCode, Problem> {
     app.sessions().delete(&slot).await?;
@@ -150,12 +129,8 @@ pub async fn delete(State(app): State<App>, Address(slot): Address) -> Result<St
 #[utoipa::path(post, path = "/S/clear", operation_id = "clear_session",
     responses(
         (status = 200, description = "The fresh state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
-        (status = 400, description = "`bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 404, description = "`no-such-session`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 409, description = "`session-busy`: a call is live", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-session`"),
+        (status = 409, description = "`session-busy`: a call is live"),
     ))]
 pub async fn clear(State(app): State<App>, Address(slot): Address) -> Result<Response, Problem> {
     let fresh = app.sessions().clear(&slot).await?;
@@ -181,15 +156,8 @@ fn yes() -> bool {
 #[utoipa::path(post, path = "/S/fork", operation_id = "fork_session", request_body = ForkBody,
     responses(
         (status = 201, description = "The new session's state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
-        (status = 400, description = "`not-json`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 413, description = "`too-large`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 415, description = "`not-json`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 422, description = "`wrong-shape`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 404, description = "`no-such-session`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 409, description = "`session-exists`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 404, description = "`no-such-session`"),
+        (status = 409, description = "`session-exists`"),
     ))]
 pub async fn fork(
     State(app): State<App>,
@@ -246,10 +214,7 @@ pub struct SessionSummary {
            ("cursor" = Option<String>, Query, description = "The `next` of the page before")),
     responses(
         (status = 200, description = "A page of sessions", body = SessionList),
-        (status = 400, description = "`bad-query`, `no-user`, `bad-id`, `bad-encoding`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 401, description = "`unauthenticated`", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 403, description = "`forbidden`: another user's session", body = ProblemDocument<'static>, content_type = "application/problem+json"),
-        (status = 503, description = "`store-unavailable`, `draining`, with `Retry-After`; `admitted` says whether the call was taken", body = ProblemDocument<'static>, content_type = "application/problem+json"),
+        (status = 400, description = "`bad-query`, `no-user`, `bad-id`, `bad-encoding`"),
     ))]
 pub async fn list(
     State(app): State<App>,
@@ -278,7 +243,7 @@ impl From<SessionRow> for SessionSummary {
     }
 }
 
-fn query<T: serde::de::DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+pub(super) fn query<T: serde::de::DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     Query::try_from_uri(uri)
         .map(|Query(query)| query)
         .map_err(|error| Problem::bad_request("bad-query", error.body_text()))
@@ -332,7 +297,7 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
     }
 }
 
-fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
+pub(super) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     match value.to_str() {

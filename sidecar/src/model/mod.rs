@@ -68,6 +68,54 @@ pub struct ModelReply {
     /// Text, thinking and tool calls, in the provider's order.
     pub content: Vec<Block>,
     pub usage: Usage,
+    pub stop: Stop,
+    /// What answered, in the provider's own words: it may be a newer version of what was asked for.
+    pub model: Option<String>,
+    /// The provider's own name for this answer.
+    pub id: Option<String>,
+}
+
+impl ModelReply {
+    /// A whole answer, of which nothing else is known.
+    pub fn new(content: Vec<Block>, usage: Usage) -> Self {
+        let asks = content.iter().any(|block| matches!(block, Block::ToolUse(_)));
+        let stop = if asks { Stop::ToolCalls } else { Stop::Complete };
+        Self { content, usage, stop, model: None, id: None }
+    }
+}
+
+/// Why a reply ends where it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// All was said.
+    Complete,
+    /// It waits for its tools.
+    ToolCalls,
+    /// At the limit of an answer: `parameters.maxTokens`, or the end of the model's context.
+    MaxTokens,
+    /// The model, or the filter of its provider, would not go on.
+    Refusal,
+}
+
+impl Stop {
+    /// As OpenTelemetry names it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Complete => "stop",
+            Self::ToolCalls => "tool_call",
+            Self::MaxTokens => "length",
+            Self::Refusal => "content_filter",
+        }
+    }
+
+    /// What a message says of itself where it is not all that was to be said.
+    pub const fn cut(self) -> Option<&'static str> {
+        match self {
+            Self::Complete | Self::ToolCalls => None,
+            Self::MaxTokens => Some("maxTokens"),
+            Self::Refusal => Some("refusal"),
+        }
+    }
 }
 
 /// What a caller said about this one call. It reaches tools and traces and survives a takeover, and is never part of
@@ -82,6 +130,9 @@ pub struct CallContext {
     /// W3C trace context of the request, where it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// What tracing systems on the way have added to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<String>,
 }
 
 /// A stored message that cannot be read is nobody's answer; asking again does not help.

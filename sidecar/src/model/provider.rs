@@ -223,8 +223,11 @@ fn describe(headers: &mut HeaderMap, ask: &Ask<'_>, stream: bool) {
     const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
     headers.insert(CONTENT_TYPE, JSON);
     headers.entry(ACCEPT).or_insert(if stream { EVENTS } else { JSON });
-    if let Some(Ok(traceparent)) = ask.context.traceparent.as_deref().map(HeaderValue::from_str) {
-        headers.insert(HeaderName::from_static("traceparent"), traceparent);
+    let context = ask.context;
+    for (name, value) in [("traceparent", &context.traceparent), ("tracestate", &context.tracestate)] {
+        if let Some(Ok(value)) = value.as_deref().map(HeaderValue::from_str) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
     }
 }
 
@@ -298,8 +301,9 @@ pub(super) fn broken_off() -> ModelError {
 }
 
 /// Tool arguments as they were written: an object where they are one, else whatever it is, for the tool to complain of.
-pub(super) fn tool_input(arguments: &str) -> Value {
-    if arguments.trim().is_empty() {
+/// Of a call that was `cut` off before its arguments came, nothing is made: a tool must not run on what was not said.
+pub(super) fn tool_input(arguments: &str, cut: bool) -> Value {
+    if arguments.trim().is_empty() && !cut {
         return Value::Object(serde_json::Map::new());
     }
     serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()))
@@ -354,9 +358,12 @@ mod tests {
 
     #[test]
     fn arguments_that_are_no_json_are_kept_for_the_tool_to_refuse() {
-        assert_eq!(tool_input(""), json!({}));
-        assert_eq!(tool_input("{\"a\":1}"), json!({"a": 1}));
-        assert_eq!(tool_input("{\"a\":"), json!("{\"a\":"));
+        assert_eq!(tool_input("", false), json!({}));
+        assert_eq!(tool_input("", true), json!(""), "not said is not nothing to say");
+        for cut in [false, true] {
+            assert_eq!(tool_input("{\"a\":1}", cut), json!({"a": 1}));
+            assert_eq!(tool_input("{\"a\":", cut), json!("{\"a\":"));
+        }
         assert_eq!(*sendable_input(&json!("{\"a\":")), json!({"malformed_arguments": "{\"a\":"}));
     }
 }

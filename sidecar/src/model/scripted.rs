@@ -108,7 +108,7 @@ impl Model for Scripted {
             }));
         }
         let usage = Usage { input_tokens: place.tokens, output_tokens: tokens, cached_tokens: 0 };
-        Ok(ModelReply { content, usage })
+        Ok(ModelReply::new(content, usage))
     }
 }
 

@@ -92,6 +92,14 @@ async fn hold<A, F>(
     A: Fn(Request, Peers) -> F + Clone + Send + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
+    // A connection made after that brings a request of its own, and is closed by its answer.
+    let idle_end = (!open.idle_end().is_cancelled()).then(|| open.idle_end().clone());
+    let idle_end = async move {
+        match idle_end {
+            Some(end) => end.cancelled_owned().await,
+            None => std::future::pending().await,
+        }
+    };
     let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
         let guard = open.enter();
         let answered = answer(request.map(Body::new), peers);
@@ -110,7 +118,13 @@ async fn hold<A, F>(
         .serve_connection(TokioIo::new(Patient::new(stream)), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
+        biased;
+        // What has come in is read before its connection counts as idle.
         ended = connection.as_mut() => ended,
+        () = idle_end => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
         () = closing.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await

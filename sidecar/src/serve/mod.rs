@@ -91,6 +91,7 @@ pub async fn run(service: Service, listeners: Listeners, stops: mpsc::Receiver<S
     for task in [platform, attending, contact] {
         task.abort();
     }
+    sessions.settings().traces.finish(stop::LAST_SPANS).await;
     tracing::info!("stopped");
 }
 

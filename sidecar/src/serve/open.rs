@@ -11,12 +11,15 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 #[derive(Default)]
 pub struct OpenRequests {
     open: AtomicUsize,
     draining: AtomicBool,
     changed: Notify,
+    /// Connections with nothing to do are to close.
+    idle_end: CancellationToken,
 }
 
 impl OpenRequests {
@@ -39,6 +42,16 @@ impl OpenRequests {
 
     pub fn draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Ends every connection that is between two requests. Whoever used one during the drain was told to close it by the
+    /// answer; whoever did not would otherwise meet a refusal on it, where a new connection finds another replica.
+    pub fn end_idle(&self) {
+        self.idle_end.cancel();
+    }
+
+    pub fn idle_end(&self) -> &CancellationToken {
+        &self.idle_end
     }
 
     /// Waits until no request has been open for a while: whoever was just sending one is still heard.

@@ -7,15 +7,21 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::open::OpenRequests;
 use crate::config::StopTimes;
+use crate::mutants::{self, Mutant};
 use crate::session::Sessions;
 use crate::telemetry::Metrics;
 
 /// No request open for this long means that nobody is left: a client that was just sending one is still heard.
 const QUIET: Duration = Duration::from_millis(200);
+/// Between closing the idle connections and refusing new calls.
+const LAST_WORD: Duration = Duration::from_millis(100);
 /// How long clients that were let go have to hear so.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// How long connections have to close.
 pub const CLOSE: Duration = Duration::from_secs(1);
+/// How long the last spans may take on their way. With the two before it this is less than the 5 s that the grace period
+/// leaves after everything else.
+pub const LAST_SPANS: Duration = Duration::from_secs(1);
 
 /// Why a replica stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +88,11 @@ impl Drain<'_> {
 
         if how == Stop::Terminate {
             let over = before(started + drain, orders, self.nobody_left()).await;
+            self.open.end_idle();
+            if over == Over::TimeUp {
+                // Whoever was just sending is still heard.
+                sleep(LAST_WORD).await;
+            }
             tracing::info!(?over, running = self.sessions.running(), "nothing new starts from now on");
         }
 
@@ -100,7 +111,8 @@ impl Drain<'_> {
         };
         tracing::info!(?over, running = self.sessions.running(), "calls were given back");
 
-        if how == Stop::Terminate && over == Over::Done && !relay.is_zero() {
+        let relays = !relay.is_zero() && !mutants::is(Mutant::NoRelay);
+        if how == Stop::Terminate && over == Over::Done && relays {
             let over = before(last, orders, self.open.quiet(QUIET)).await;
             tracing::info!(?over, open = self.open.count(), "relaying is over");
         }

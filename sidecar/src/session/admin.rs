@@ -127,12 +127,6 @@ impl Sessions {
         Ok(fork)
     }
 
-    pub async fn delete(&self, slot: &Slot) -> Result<bool, StoreError> {
-        let nothing = self.shared.cache.take(slot);
-        drop(nothing);
-        self.shared.store.delete(slot).await
-    }
-
     pub async fn sessions(
         &self,
         user: &Id,
@@ -162,7 +156,10 @@ impl Sessions {
             revision: self.shared.settings.revision.clone(),
         };
         match self.shared.store.rewrite(slot, &rewrite).await? {
-            Rewritten::Done { version } => Ok(version),
+            Rewritten::Done { version } => {
+                self.shared.keep_files(slot);
+                Ok(version)
+            }
             Rewritten::Mismatch { version } => Err(StateChangeError::Mismatch { version }),
             Rewritten::SessionBusy => Err(StateChangeError::SessionBusy),
         }

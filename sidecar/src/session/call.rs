@@ -16,6 +16,7 @@ use crate::engine::{self, Next, Turn};
 use crate::model::{Ask, CallContext, ModelError, ModelReply, Piece};
 use crate::state::{Block, Entry, Message, Role};
 use crate::store::{EventName, HeadCall, Step, StepKind, StoreError};
+use crate::telemetry::traces::Span;
 use crate::tools::ToolSpec;
 
 /// A running call and everything it needs.
@@ -25,7 +26,9 @@ pub struct Run<'a> {
     pub history: &'a mut History,
     pub call: HeadCall,
     pub turn: Turn,
+    /// As models and tools are shown it: inside this run's span.
     pub context: Arc<CallContext>,
+    pub span: Span,
     pub tools: Arc<Vec<ToolSpec>>,
     /// The manifest's time for a call, less what it has run elsewhere.
     pub deadline: Instant,
@@ -88,13 +91,15 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        let span = shared.settings.traces.invoke_agent(&lease.slot, &call.id, call.resumes, &context);
         let left = shared.settings.call_timeout.saturating_sub(Duration::from_millis(call.ran));
         Ok(Self {
             shared,
             lease,
             history,
             turn,
-            context: Arc::new(context),
+            context: span.within(&Arc::new(context)),
+            span,
             tools: shared.tools.specs(),
             deadline: Instant::now() + left,
             meta_changed,
@@ -103,8 +108,19 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// What every line that is logged on the way says.
+    pub fn log_span(&self) -> tracing::Span {
+        let (request, replica) = (self.context.request_id.as_deref(), &self.shared.settings.replica);
+        let trace = self.span.traceparent();
+        tracing::info_span!("invoke_agent", call = %self.call.id, session = %self.lease.slot, replica, request, trace)
+    }
+
     pub async fn run(mut self) -> Result<Ran, Lost> {
         let shared = Arc::clone(self.shared);
+        if self.call.resumes > 0 {
+            tracing::info!(resumes = self.call.resumes, "goes on with a call of another run");
+        }
+        shared.keep_files(&self.lease.slot);
         let (settings, attempts) = (&shared.settings, self.call.attempts_total);
         if self.call.attempts >= settings.recovery_attempts || attempts >= MAX_TAKEOVERS {
             return self.end(End::recovery_exhausted(attempts)).await;
@@ -227,6 +243,7 @@ impl<'a> Run<'a> {
         message.id = id;
         message.timestamp = Some(events::timestamp());
         message.usage = Some(reply.usage);
+        message.set_stop_reason(reply.stop.cut());
         self.history.rename_repeated(&mut message);
         let asks_for_tools = message.tool_uses().next().is_some();
         let mut entry = Entry::new(message);
@@ -256,12 +273,13 @@ impl<'a> Run<'a> {
     }
 
     /// Gives the call back. Text that was already shown is void: the model will be asked again.
-    async fn suspend(self, said: Option<String>) -> Result<Ran, Lost> {
+    async fn suspend(mut self, said: Option<String>) -> Result<Ran, Lost> {
         if let Some(message_id) = said {
             self.lease.event(EventName::Reset, events::message_reset(&self.call.id, &message_id));
         }
         self.lease.event(EventName::Suspended, events::about(&self.call.id));
         self.lease.suspend().await?;
+        self.span.set("holdfast.call.outcome", "suspended");
         Ok(Ran::Suspended)
     }
 }

@@ -12,6 +12,7 @@ use super::lease::Lost;
 use crate::model::ModelError;
 use crate::state::{Entry, Message};
 use crate::store::{Blob, Commit, Ended, EventName, Reply};
+use crate::telemetry::traces::count;
 
 /// Why and how a call ends.
 pub struct End {
@@ -125,10 +126,10 @@ impl Run<'_> {
                 }
             }
         }
-        let name = match end.ended {
-            Ended::Completed => EventName::Completed,
-            Ended::Interrupted => EventName::Interrupted,
-            Ended::Failed => EventName::Failed,
+        let (name, outcome) = match end.ended {
+            Ended::Completed => (EventName::Completed, "completed"),
+            Ended::Interrupted => (EventName::Interrupted, "interrupted"),
+            Ended::Failed => (EventName::Failed, "failed"),
         };
         self.lease.event(name, Blob::empty());
 
@@ -161,6 +162,12 @@ impl Run<'_> {
         };
         let reply = commit.reply.clone();
         let committed = self.lease.commit(commit).await?;
+        self.span.set("holdfast.call.outcome", outcome);
+        self.span.set("gen_ai.usage.input_tokens", count(usage.input_tokens));
+        self.span.set("gen_ai.usage.output_tokens", count(usage.output_tokens));
+        if let Some(error) = &document.error {
+            self.span.fail(&error.r#type);
+        }
 
         let prior = self.history.entries.len().saturating_sub(self.call.prior);
         let said = self.history.entries[prior..].iter().chain(self.turn.added());

@@ -18,6 +18,7 @@ mod document;
 mod end;
 mod error;
 mod events;
+mod files;
 mod follow;
 mod history;
 mod lease;
@@ -56,6 +57,7 @@ use crate::model::{CallContext, Model};
 use crate::state::{CallId, Message, Slot};
 use crate::store::{EventId, Reply, Store, StoreError};
 use crate::tools::Tools;
+use crate::workspace::Workspace;
 
 /// The sessions of one agent, as one replica serves them. Cheap to clone.
 #[derive(Clone)]
@@ -67,6 +69,7 @@ struct Shared {
     store: Arc<dyn Store>,
     model: Arc<dyn Model>,
     tools: Arc<dyn Tools>,
+    workspace: Option<Workspace>,
     settings: Settings,
     cache: HistoryCache,
     board: Arc<Board>,
@@ -108,11 +111,23 @@ impl Sessions {
         tools: Arc<dyn Tools>,
         settings: Settings,
     ) -> Self {
+        Self::with_workspace(store, model, tools, settings, None)
+    }
+
+    /// With files that follow the sessions.
+    pub fn with_workspace(
+        store: Arc<dyn Store>,
+        model: Arc<dyn Model>,
+        tools: Arc<dyn Tools>,
+        settings: Settings,
+        workspace: Option<Workspace>,
+    ) -> Self {
         let shared = Arc::new(Shared {
             cache: HistoryCache::new(settings.cache_bytes),
             store,
             model,
             tools,
+            workspace,
             settings,
             board: Arc::default(),
             phase: Phase::default(),

@@ -34,6 +34,9 @@ pub struct CallView {
     pub error: Option<CallFailure>,
     #[serde(skip_serializing_if = "is_zero")]
     pub messages_not_sent: usize,
+    /// Why the answer ends before all was said: its last message's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<String>,
 }
 
 fn is_zero(n: &usize) -> bool {
@@ -47,16 +50,18 @@ impl CallView {
             LiveCall { running: true, .. } => Status::Running,
             _ => Status::Queued,
         };
+        let (text, stop_reason) = last_said(&live.messages);
         Self {
             call_id: live.id.clone(),
             status,
-            text: last_text(&live.messages),
+            text,
             messages: live.messages.iter().filter_map(raw).collect(),
             usage: CallUsage::default(),
             version: None,
             resumes: live.resumes,
             error: None,
             messages_not_sent: 0,
+            stop_reason,
         }
     }
 
@@ -68,16 +73,18 @@ impl CallView {
             Ended::Interrupted => Status::Interrupted,
             Ended::Failed => Status::Failed,
         };
+        let (text, stop_reason) = last_said(&reply.messages);
         Ok(Self {
             call_id: call.clone(),
             status,
-            text: last_text(&reply.messages),
+            text,
             messages: reply.messages.iter().filter_map(raw).collect(),
             usage: document.usage,
             version: Some(document.version),
             resumes: document.resumes,
             error: document.error,
             messages_not_sent: document.messages_not_sent,
+            stop_reason,
         })
     }
 }
@@ -86,8 +93,10 @@ fn raw(message: &Blob) -> Option<Box<RawValue>> {
     RawValue::from_string(String::from_utf8(message.to_vec()).ok()?).ok()
 }
 
-fn last_text(messages: &[Blob]) -> String {
+/// What the assistant said last, and why it stopped where it did not say all.
+fn last_said(messages: &[Blob]) -> (String, Option<String>) {
     let entries = messages.iter().rev().map(|bytes| Entry::from_bytes(bytes.bytes().clone()));
     let mut parsed = entries.filter_map(|entry| entry.message().ok().cloned());
-    parsed.find(|message| message.role == Role::Assistant).map(|message| message.text()).unwrap_or_default()
+    let last = parsed.find(|message| message.role == Role::Assistant);
+    last.map(|message| (message.text(), message.stop_reason().map(str::to_owned))).unwrap_or_default()
 }

@@ -124,13 +124,11 @@ impl Shared {
             } else {
                 None
             };
-            let replica = &self.settings.replica;
-            let span = tracing::info_span!("invoke_agent", call = %call.id, session = %lease.slot, replica);
-            if call.resumes > 0 {
-                tracing::info!(parent: &span, resumes = call.resumes, "goes on with a call of another run");
-            }
             let ran = match Run::new(&self, &mut lease, &mut history, call) {
-                Ok(run) => run.run().instrument(span).await,
+                Ok(run) => {
+                    let span = run.log_span();
+                    run.run().instrument(span).await
+                }
                 Err(lost) => Err(lost),
             };
             drop(alone);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::store::OnBusy;
+use crate::telemetry::Traces;
 
 /// How much of a running call is journalled before its next side effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +44,7 @@ pub struct Settings {
     pub cache_bytes: usize,
     pub drain_timeout: Duration,
     pub relay_timeout: Duration,
+    pub traces: Traces,
 }
 
 impl Default for Settings {
@@ -66,6 +68,7 @@ impl Default for Settings {
             cache_bytes: 64 << 20,
             drain_timeout: Duration::from_secs(30),
             relay_timeout: Duration::from_secs(300),
+            traces: Traces::default(),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::engine::{Pending, Turn};
 use crate::mutants::{self, Mutant};
 use crate::state::{Block, Entry, Message, Meta, ToolResult};
 use crate::store::{EventName, Step, StepKind};
-use crate::tools::{Safety, ToolCall, ToolOutput};
+use crate::tools::{Caller, Safety, ToolCall, ToolOutput};
 
 /// What the model is told about an unsafe tool that was running when its replica stopped.
 pub const OUTCOME_UNKNOWN: &str = "outcome unknown: the agent was interrupted while this tool ran; it may or may not have \
@@ -60,6 +60,8 @@ impl Run<'_> {
         let shared = std::sync::Arc::clone(self.shared);
         let context = std::sync::Arc::clone(&self.context);
         let limit = shared.settings.tool_timeout;
+        let (slot, call, fence) = (self.lease.slot.clone(), self.call.id.clone(), self.lease.token.fence);
+        let caller = Caller { slot: &slot, call: &call, fence };
         let mut running: FuturesUnordered<_> = runnable
             .into_iter()
             .map(|(pending, safety)| {
@@ -67,9 +69,11 @@ impl Run<'_> {
                 let (tools, context) = (&shared.tools, &context);
                 async move {
                     let call = ToolCall {
+                        id: &pending.tool_use.id,
                         name: &pending.tool_use.name,
                         input: &pending.tool_use.input,
                         idempotency_key: &key,
+                        caller,
                         context,
                     };
                     let run = AssertUnwindSafe(tools.run(call)).catch_unwind();

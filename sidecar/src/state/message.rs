@@ -54,6 +54,8 @@ pub struct Message {
     pub extra: Map<String, Value>,
 }
 
+const STOP_REASON: &str = "stopReason";
+
 impl Message {
     pub fn new(role: Role, content: Vec<Block>) -> Self {
         let extra = Map::new();
@@ -84,6 +86,18 @@ impl Message {
     /// The text of all text blocks, joined.
     pub fn text(&self) -> String {
         self.content.iter().filter_map(Block::as_text).collect()
+    }
+
+    /// Why the model stopped before all was said; `None` where it was.
+    pub fn stop_reason(&self) -> Option<&str> {
+        self.extra.get(STOP_REASON).and_then(Value::as_str)
+    }
+
+    pub fn set_stop_reason(&mut self, reason: Option<&str>) {
+        match reason {
+            Some(reason) => drop(self.extra.insert(STOP_REASON.to_owned(), reason.into())),
+            None => drop(self.extra.shift_remove(STOP_REASON)),
+        }
     }
 
     pub fn tool_uses(&self) -> impl Iterator<Item = &ToolUse> {

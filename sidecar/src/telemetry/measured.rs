@@ -1,5 +1,4 @@
-//! A store, a model and tools that are timed. Thin: what goes in and comes out is theirs. Spans have the names that
-//! OpenTelemetry gives to what an agent does.
+//! A store, a model and tools that are timed and traced. Thin: what goes in and comes out is theirs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,6 +8,7 @@ use tokio::sync::broadcast;
 use tracing::Instrument;
 
 use super::metrics::Metrics;
+use super::traces::Traces;
 use crate::model::{Ask, Model, ModelError, ModelReply};
 use crate::state::{CallId, Id, Slot};
 use crate::store::{
@@ -20,12 +20,13 @@ use crate::tools::{ToolCall, ToolOutput, ToolSpec, Tools};
 
 pub struct Measured<T: ?Sized> {
     metrics: Arc<Metrics>,
+    traces: Traces,
     inner: Arc<T>,
 }
 
 impl<T: ?Sized> Measured<T> {
-    pub fn new(metrics: &Arc<Metrics>, inner: Arc<T>) -> Self {
-        Self { metrics: Arc::clone(metrics), inner }
+    pub fn new(metrics: &Arc<Metrics>, traces: &Traces, inner: Arc<T>) -> Self {
+        Self { metrics: Arc::clone(metrics), traces: traces.clone(), inner }
     }
 }
 
@@ -150,10 +151,19 @@ impl Store for Measured<dyn Store> {
 impl Model for Measured<dyn Model> {
     async fn reply(&self, ask: Ask<'_>) -> Result<ModelReply, ModelError> {
         let started = Instant::now();
+        let mut span = self.traces.chat(ask.context);
+        span.content("gen_ai.input.messages", || {
+            let said: Vec<_> = ask.turn.iter().map(|entry| String::from_utf8_lossy(entry.raw())).collect();
+            format!("[{}]", said.join(","))
+        });
+        let context = span.within(ask.context);
+        let ask = Ask { context: &context, ..ask };
         let reply = self.inner.reply(ask).instrument(tracing::info_span!("chat")).await;
-        let outcome = reply.as_ref().map_or_else(ModelError::kind, |_| "ok");
-        let usage = reply.as_ref().ok().map(|reply| &reply.usage);
-        self.metrics.model_replied(outcome, started.elapsed(), usage);
+        match &reply {
+            Ok(reply) => span.replied(reply),
+            Err(error) => span.fail(error.kind()),
+        }
+        self.metrics.model_replied(started.elapsed(), reply.as_ref());
         reply
     }
 }
@@ -170,9 +180,16 @@ impl Tools for Measured<dyn Tools> {
 
     async fn run(&self, call: ToolCall<'_>) -> ToolOutput {
         let (tool, started) = (call.name.to_owned(), Instant::now());
-        let span = tracing::info_span!("execute_tool", tool);
-        let output = self.inner.run(call).instrument(span).await;
+        let mut span = self.traces.execute_tool(call.name, call.id, call.context);
+        span.content("gen_ai.tool.call.arguments", || call.input.to_string());
+        let context = span.within(call.context);
+        let call = ToolCall { context: &context, ..call };
+        let output = self.inner.run(call).instrument(tracing::info_span!("execute_tool", tool)).await;
         let outcome = if output.is_error { "error" } else { "ok" };
+        if output.is_error {
+            span.fail("tool_error");
+        }
+        span.content("gen_ai.tool.call.result", || serde_json::json!(output.content).to_string());
         self.metrics.tool_answered(&tool, outcome, started.elapsed());
         output
     }

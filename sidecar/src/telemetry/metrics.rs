@@ -9,8 +9,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::model::{ModelError, ModelReply};
 use crate::session::Sessions;
-use crate::state::Usage;
 use crate::store::{Ended, StoreError};
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,6 +37,8 @@ pub struct Metrics {
     lease_losses: Counter,
     model_seconds: Family<Label, Histogram>,
     tool_seconds: Family<ToolLabel, Histogram>,
+    /// Why replies ended where they did.
+    finishes: Family<Label, Counter>,
     tokens: Family<Label, Counter>,
     store_seconds: Family<Label, Histogram>,
     store_errors: Family<Labels, Counter>,
@@ -59,6 +61,7 @@ impl Default for Metrics {
             lease_losses: Counter::default(),
             model_seconds: Family::new_with_constructor(work),
             tool_seconds: Family::new_with_constructor(work),
+            finishes: Family::default(),
             tokens: Family::default(),
             store_seconds: Family::new_with_constructor(store),
             store_errors: Family::default(),
@@ -98,6 +101,8 @@ impl Metrics {
         registry.register_with_unit("model", model, Unit::Seconds, self.model_seconds.clone());
         let tool = "Time of a tool call, by tool and outcome";
         registry.register_with_unit("tool", tool, Unit::Seconds, self.tool_seconds.clone());
+        let finishes = "Replies of models, by why they ended: stop, tool_call, length, content_filter";
+        registry.register("model_replies", finishes, self.finishes.clone());
         registry.register("tokens", "Tokens of models, by direction", self.tokens.clone());
         let store = "Time of a store operation, by operation";
         registry.register_with_unit("store", store, Unit::Seconds, self.store_seconds.clone());
@@ -133,9 +138,11 @@ impl Metrics {
         self.resumes.inc();
     }
 
-    pub fn model_replied(&self, outcome: &'static str, took: Duration, usage: Option<&Usage>) {
+    pub fn model_replied(&self, took: Duration, reply: Result<&ModelReply, &ModelError>) {
+        let outcome = reply.map_or_else(ModelError::kind, |_| "ok");
         self.model_seconds.get_or_create(&[("outcome", outcome)]).observe(took.as_secs_f64());
-        if let Some(usage) = usage {
+        if let Ok(ModelReply { usage, stop, .. }) = reply {
+            self.finishes.get_or_create(&[("finish", stop.as_str())]).inc();
             let directions = [
                 ("input", usage.input_tokens),
                 ("output", usage.output_tokens),

@@ -1,9 +1,10 @@
-//! What the process says about itself: logs, and numbers.
+//! What the process says about itself: logs, numbers, and traces.
 //!
 //! A log line names a call and its session, never what was said, unless somebody asks for that in the environment.
 
 pub mod measured;
 pub mod metrics;
+pub mod traces;
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -13,6 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 pub use measured::Measured;
 pub use metrics::Metrics;
+pub use traces::Traces;
 
 /// What is logged where the environment says nothing.
 const DEFAULT_FILTER: &str = "info";

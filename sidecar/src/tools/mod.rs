@@ -5,10 +5,12 @@
 //!
 //! ```text
 //! ToolSet ── todo        built in: a pure effect on the state, and an answer
+//!     ├───── files       built in: the workspace
 //!     └───── mcp         one client a configured server, connected in the background
 //! ```
 
 mod arguments;
+pub mod files;
 mod mcp;
 mod set;
 mod todo;
@@ -22,7 +24,7 @@ use serde_json::value::RawValue;
 pub use set::{ToolConfigError, ToolSet, from_manifest};
 
 use crate::model::CallContext;
-use crate::state::{Block, Meta, ToolUse};
+use crate::state::{Block, CallId, Meta, Slot, ToolUse};
 
 /// What an interruption means for a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,11 +66,23 @@ pub struct ToolSpec {
 
 /// One tool call, ready to run.
 pub struct ToolCall<'a> {
+    /// The model's own name for it, of no other in its session.
+    pub id: &'a str,
     pub name: &'a str,
     pub input: &'a Value,
     /// The same for every run of this one tool call, and of no other in the world.
     pub idempotency_key: &'a str,
+    pub caller: Caller<'a>,
     pub context: &'a Arc<CallContext>,
+}
+
+/// The run a tool call belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    pub slot: &'a Slot,
+    pub call: &'a CallId,
+    /// Of the lease under which it runs: what acts for a session refuses a lower one than it has seen.
+    pub fence: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use futures::future::join_all;
 use holdfast_crds::{Agent, Provider};
 
+use super::files::FileTools;
 use super::mcp::{Listed, Server};
 use super::{ToolCall, ToolOutput, ToolSpec, Tools, arguments, todo};
 use crate::outbound::{CredentialError, OutboundError};
 use crate::secrets::Secrets;
+use crate::workspace::Workspace;
 
 /// How long [`Tools::settle`] waits at most.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -30,17 +32,24 @@ pub enum ToolConfigError {
 }
 
 /// The tools a manifest names. Servers are connected to in the background, from now on: call this inside the runtime.
-pub fn from_manifest(agent: &Agent, secrets: &Secrets) -> Result<Arc<dyn Tools>, ToolConfigError> {
+pub fn from_manifest(
+    agent: &Agent,
+    secrets: &Secrets,
+    workspace: Option<Workspace>,
+) -> Result<Arc<dyn Tools>, ToolConfigError> {
     let servers = agent.spec.tools.iter().map(|server| Server::start(server, secrets));
     let servers = servers.collect::<Result<Vec<_>, _>>()?;
     // Many a small model refuses any request that mentions tools: an agent without tools of its own mentions none.
-    let built_in = !servers.is_empty() || agent.spec.model.provider == Provider::Scripted;
-    Ok(Arc::new(ToolSet::new(servers, built_in)))
+    let scripted = agent.spec.model.provider == Provider::Scripted;
+    let has_tools = !servers.is_empty() || workspace.is_some() || scripted;
+    let built_in = agent.spec.loop_.todo_write.unwrap_or(has_tools);
+    Ok(Arc::new(ToolSet::new(servers, built_in, workspace.map(FileTools::new))))
 }
 
 pub struct ToolSet {
     servers: Vec<Server>,
     built_in: bool,
+    files: Option<FileTools>,
     /// Made anew when a server's list has changed.
     view: RwLock<(u64, Arc<View>)>,
 }
@@ -58,8 +67,8 @@ struct Route {
 }
 
 impl ToolSet {
-    pub(super) fn new(servers: Vec<Server>, built_in: bool) -> Self {
-        let set = Self { servers, built_in, view: RwLock::default() };
+    pub(super) fn new(servers: Vec<Server>, built_in: bool, files: Option<FileTools>) -> Self {
+        let set = Self { servers, built_in, files, view: RwLock::default() };
         let view = set.look();
         *set.view.write().unwrap_or_else(PoisonError::into_inner) = view;
         set
@@ -83,9 +92,10 @@ impl ToolSet {
 
     fn look(&self) -> (u64, Arc<View>) {
         let revision = self.revision();
-        let built_in = self.built_in.then(todo::spec);
+        let files = self.files.iter().flat_map(FileTools::specs);
+        let built_in = self.built_in.then(todo::spec).into_iter().chain(files).collect();
         let offers: Vec<Offer> = self.servers.iter().map(Server::offer).collect();
-        (revision, Arc::new(View::of(built_in.into_iter().collect(), &offers)))
+        (revision, Arc::new(View::of(built_in, &offers)))
     }
 }
 
@@ -155,6 +165,11 @@ impl Tools for ToolSet {
         if self.built_in && call.name == todo::NAME {
             return todo::run(call.input);
         }
+        if let Some(files) = &self.files
+            && let Some(output) = files.run(&call).await
+        {
+            return output;
+        }
         let Some(Route { server, tool }) = self.view().routes.get(call.name).cloned() else {
             return ToolOutput::error(format!("there is no tool {:?}; use one of those on offer", call.name));
         };
@@ -191,6 +206,23 @@ mod tests {
     fn names(offers: &[Offer]) -> Vec<String> {
         let view = View::of(vec![todo::spec()], offers);
         view.specs.iter().map(|spec| spec.name.clone()).collect()
+    }
+
+    #[test]
+    fn todo_write_is_offered_where_there_are_tools_or_where_the_manifest_says_so() {
+        let offered = |provider: &str, bounds: &str| {
+            let text = format!(
+                "apiVersion: holdfast.dev/v1alpha1\nkind: Agent\nmetadata: {{ name: a }}\nspec:\n  model: {{ {provider} }}\n  loop: {{ {bounds} }}\n"
+            );
+            let agent = holdfast_crds::manifest::parse(&text).expect("a manifest");
+            let tools = from_manifest(&agent, &Secrets::from_env(), None).expect("tools");
+            tools.specs().iter().any(|spec| spec.name == todo::NAME)
+        };
+        let small = "provider: OpenAI, name: small, baseUrl: \"http://vllm/v1\"";
+        assert!(offered("provider: Scripted", ""));
+        assert!(!offered("provider: Scripted", "todoWrite: false"));
+        assert!(!offered(small, ""), "many a small model refuses any request that mentions tools");
+        assert!(offered(small, "todoWrite: true"));
     }
 
     #[test]

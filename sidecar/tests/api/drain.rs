@@ -37,6 +37,22 @@ async fn pair(times: StopTimes) -> (Replica, Asks, Replica, Asks) {
     (old, old_asks, new, new_asks)
 }
 
+async fn connections_close(agent: &Replica) {
+    soon("connections to be closed", async {
+        while agent.get("/openapi.json").await.header("connection") != Some("close") {}
+    })
+    .await;
+}
+
+async fn nothing_new_starts(agent: &Replica) {
+    soon("the closed door", async {
+        while agent.platform(http::Method::GET, "/readyz").await.status.as_u16() != 503 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 type Asks = mpsc::UnboundedReceiver<Asked>;
 
 fn streamed(call: &str) -> Send {
@@ -50,10 +66,7 @@ async fn calls_go_on_and_start_while_it_drains_and_it_ends_with_the_last() {
     let first = agent.stream(streamed("c-1")).await;
     let running = asked(&mut asks).await;
     agent.stop(Stop::Terminate).await;
-    soon("connections to be closed", async {
-        while agent.get("/openapi.json").await.header("connection") != Some("close") {}
-    })
-    .await;
+    connections_close(&agent).await;
     assert_eq!(
         agent.platform(http::Method::GET, "/readyz").await.status.as_u16(),
         200,
@@ -83,8 +96,9 @@ async fn a_call_in_the_background_is_waited_for_like_any_other() {
     agent.post("/v1/calls", json!({"input": "x", "background": true})).await.ok();
     let running = asked(&mut asks).await;
     agent.stop(Stop::Terminate).await;
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(!agent.running.is_finished(), "it ended before its last call");
+    // Nobody is connected, and for longer than the quiet after which a replica without calls is gone.
+    let hung_up = tokio::time::timeout(Duration::from_millis(500), running.abandoned()).await;
+    assert!(hung_up.is_err() && !agent.running.is_finished(), "it ended before its last call");
     running.reply("done");
     agent.ended().await;
 }
@@ -161,12 +175,10 @@ async fn a_tool_that_has_started_is_awaited_and_its_result_kept() {
     };
     let agent = agent.start().await;
     let mut stream = agent.stream(streamed("c-1")).await;
-    let input = Value::Object(Map::new());
-    let call = ToolUse { id: "t1".into(), name: "slow".into(), input, extra: Map::new() };
-    asked(&mut asks).await.reply_with(vec![Block::ToolUse(call)]);
+    asked(&mut asks).await.reply_with(vec![slow_call()]);
     stream.until("tool.started").await;
     agent.stop(Stop::Terminate).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    nothing_new_starts(&agent).await;
     assert!(!agent.running.is_finished(), "it ended before its tool");
     gate.add_permits(1);
     let events = stream.rest().await;
@@ -228,14 +240,14 @@ async fn a_second_signal_hurries_every_step() {
     let (tool, _gate) = Slow::new();
     let agent = Setup { tools: Arc::new(tool), ..Setup::with_model(model) }.start().await;
     let mut stream = agent.stream(streamed("c-1")).await;
-    let input = Value::Object(Map::new());
-    let call = ToolUse { id: "t1".into(), name: "slow".into(), input, extra: Map::new() };
-    asked(&mut asks).await.reply_with(vec![Block::ToolUse(call)]);
+    asked(&mut asks).await.reply_with(vec![slow_call()]);
     stream.until("tool.started").await;
-    for _ in 0..3 {
-        agent.stop(Stop::Terminate).await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    agent.stop(Stop::Terminate).await;
+    connections_close(&agent).await;
+    // The second ends the time in which calls go on, the third the wait for their tools.
+    agent.stop(Stop::Terminate).await;
+    nothing_new_starts(&agent).await;
+    agent.stop(Stop::Terminate).await;
     let ended = tokio::time::timeout(Duration::from_secs(8), agent.running).await;
     assert!(ended.is_ok(), "it waits for a tool although it was hurried");
 }
@@ -253,11 +265,17 @@ async fn clients_that_keep_idle_connections_or_do_not_read_do_not_hold_it() {
     agent.ended().await;
 }
 
+/// A call of [`Slow`].
+pub fn slow_call() -> Block {
+    let input = Value::Object(Map::new());
+    Block::ToolUse(ToolUse { id: "t1".into(), name: "slow".into(), input, extra: Map::new() })
+}
+
 /// A tool that waits for the test.
-struct Slow(Arc<Semaphore>);
+pub struct Slow(Arc<Semaphore>);
 
 impl Slow {
-    fn new() -> (Self, Arc<Semaphore>) {
+    pub fn new() -> (Self, Arc<Semaphore>) {
         let gate = Arc::new(Semaphore::new(0));
         (Self(Arc::clone(&gate)), gate)
     }
@@ -282,9 +300,12 @@ impl Tools for Slow {
     }
 }
 
-/// A store in memory that can be out of reach.
+/// A store in memory that can be out of reach, or announce nothing.
 pub struct Sleepy {
     awake: AtomicBool,
+    /// Where announcements come from that nobody makes.
+    silence: broadcast::Sender<Announcement>,
+    silent: AtomicBool,
     /// What `begin` waits for, once it has done its work.
     replies: Semaphore,
     inner: MemoryStore,
@@ -292,8 +313,22 @@ pub struct Sleepy {
 
 impl Sleepy {
     pub fn new() -> Self {
-        let replies = Semaphore::new(Semaphore::MAX_PERMITS);
-        Self { awake: AtomicBool::new(false), replies, inner: MemoryStore::new(Limits::default()) }
+        Self::with(Limits::default())
+    }
+
+    pub fn with(limits: Limits) -> Self {
+        Self {
+            awake: AtomicBool::new(false),
+            silence: broadcast::channel(1).0,
+            silent: AtomicBool::new(false),
+            replies: Semaphore::new(Semaphore::MAX_PERMITS),
+            inner: MemoryStore::new(limits),
+        }
+    }
+
+    /// From now on whoever begins to listen hears nothing.
+    pub fn fall_silent(&self) {
+        self.silent.store(true, Ordering::SeqCst);
     }
 
     pub fn hold_replies(&self) {
@@ -382,7 +417,7 @@ impl Store for Sleepy {
         self.inner.buckets()
     }
     fn announcements(&self) -> broadcast::Receiver<Announcement> {
-        self.inner.announcements()
+        if self.silent.load(Ordering::SeqCst) { self.silence.subscribe() } else { self.inner.announcements() }
     }
     async fn ping(&self) -> Result<(), StoreError> {
         self.reach()?.ping().await

@@ -60,8 +60,15 @@ async fn events_are_made_from_the_reply_when_the_log_is_gone() {
     let limits = Limits { event_ttl: Duration::from_millis(1), ..Limits::default() };
     let agent = Setup::limited(limits).start().await;
     let call = agent.post("/v1/calls", json!({"input": "x", "callId": "c-1"})).await.ok();
-    tokio::time::sleep(Duration::from_millis(20)).await;
-    let events = agent.stream(Send::get("/v1/calls/c-1/events")).await.rest().await;
+    let events = soon("the end of the log", async {
+        loop {
+            let events = agent.stream(Send::get("/v1/calls/c-1/events")).await.rest().await;
+            if events[0].name != "call.queued" {
+                return events;
+            }
+        }
+    })
+    .await;
     check_whole(&events);
     let names: Vec<_> = events.iter().map(|event| event.name.as_str()).collect();
     assert_eq!(names, ["message.delta", "message.completed", "call.completed"]);
@@ -145,8 +152,15 @@ async fn a_client_that_hangs_up_while_its_call_is_admitted_leaves_a_call_that_ru
     .await;
     client.abort();
     let _ = client.await;
-    // The server has noticed once the connection's request is gone.
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    soon("the server to notice", async {
+        let none = "holdfast_requests_open 0\n";
+        while !String::from_utf8_lossy(&agent.platform(http::Method::GET, "/metrics").await.body)
+            .contains(none)
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     store.let_replies_go();
     let events = agent.stream(Send::get("/v1/calls/c-1/events")).await.rest().await;
     check_whole(&events);

@@ -10,13 +10,16 @@ use bytes::Bytes;
 use holdfast_crds::Script;
 use holdfast_sidecar::api::auth::Auth;
 use holdfast_sidecar::config::StopTimes;
-use holdfast_sidecar::model::{Ask, CallContext, Model, ModelError, ModelReply, Piece, Scripted};
+use holdfast_sidecar::model::{
+    Ask, CallContext, Model, ModelError, ModelReply, Piece, Scripted, Stop as ModelStop,
+};
 use holdfast_sidecar::serve::{self, Listeners, Service, Stop};
 use holdfast_sidecar::session::{Sessions, Settings};
 use holdfast_sidecar::state::{Block, Usage};
 use holdfast_sidecar::store::{Limits, MemoryStore, Store};
-use holdfast_sidecar::telemetry::{Measured, Metrics};
+use holdfast_sidecar::telemetry::{Measured, Metrics, Traces};
 use holdfast_sidecar::tools::{NoTools, Tools};
+use holdfast_sidecar::workspace::Workspace;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -38,6 +41,7 @@ pub struct Setup {
     pub store: Arc<dyn Store>,
     pub model: Arc<dyn Model>,
     pub tools: Arc<dyn Tools>,
+    pub workspace: Option<Workspace>,
     pub settings: Settings,
     pub times: StopTimes,
     pub auth: Auth,
@@ -49,6 +53,7 @@ impl Default for Setup {
             store: Arc::new(MemoryStore::new(Limits::default())),
             model: Arc::new(Scripted::new(Script::default(), SOON)),
             tools: Arc::new(NoTools),
+            workspace: None,
             settings: Settings::default(),
             times: StopTimes { drain: SOON, tools: SOON, save: SOON, relay: SOON },
             auth: Auth::None,
@@ -72,12 +77,13 @@ impl Setup {
         let platform = listeners.platform.local_addr().expect("an address");
         let mut settings = self.settings;
         settings.relay_timeout = self.times.relay;
-        let metrics = Arc::new(Metrics::default());
-        let sessions = Sessions::new(
-            Arc::new(Measured::new(&metrics, self.store)),
-            Arc::new(Measured::new(&metrics, self.model)),
-            Arc::new(Measured::new(&metrics, self.tools)),
+        let (metrics, traces) = (Arc::new(Metrics::default()), Traces::default());
+        let sessions = Sessions::with_workspace(
+            Arc::new(Measured::new(&metrics, &traces, self.store)),
+            Arc::new(Measured::new(&metrics, &traces, self.model)),
+            Arc::new(Measured::new(&metrics, &traces, self.tools)),
             settings,
+            self.workspace,
         );
         let (stops, stopped) = mpsc::channel(4);
         let service = Service { sessions: sessions.clone(), auth: self.auth, metrics, times: self.times };
@@ -380,7 +386,13 @@ impl Asked {
 
     pub fn reply_with(self, content: Vec<Block>) {
         let usage = Usage { input_tokens: 2, output_tokens: 1, cached_tokens: 0 };
-        let _ = self.answers.send(Act::Reply(Ok(ModelReply { content, usage })));
+        let _ = self.answers.send(Act::Reply(Ok(ModelReply::new(content, usage))));
+    }
+
+    /// An answer that reached its limit.
+    pub fn cut(self, text: &str) {
+        let reply = ModelReply::new(vec![Block::text(text)], Usage::default());
+        let _ = self.answers.send(Act::Reply(Ok(ModelReply { stop: ModelStop::MaxTokens, ..reply })));
     }
 
     pub fn fail(self, error: ModelError) {

@@ -201,6 +201,14 @@ pub async fn retry_is_for_the_failure_that_was_seen(bench: Bench) {
     assert_eq!(talk.retry(&retry("one", 2)).await, Retried::NotRetryable, "it did not fail");
 }
 
+pub async fn retry_is_refused_while_the_call_has_not_failed(bench: Bench) {
+    let (_open, talk) = bench.talk(limits());
+    let grant = talk.granted("one").await;
+    assert_eq!(talk.retry(&retry("one", 0)).await, Retried::SessionBusy, "it runs");
+    talk.suspend(&suspend(&grant)).await;
+    assert_eq!(talk.retry(&retry("one", 0)).await, Retried::SessionBusy, "it waits for somebody to go on");
+}
+
 pub async fn retry_is_refused_where_the_history_went_on(bench: Bench) {
     let (_open, talk) = bench.talk(limits());
     failed(&talk, "one").await;

@@ -118,7 +118,36 @@ pub enum Operation {
 pub fn operations() -> impl Strategy<Value = Vec<(u8, Operation)>> {
     // Most of a sequence is about one slot, or little would ever happen in any.
     let slot = prop_oneof![6 => Just(0_u8), 1 => 1_u8..3];
-    vec((slot, operation()), 30..50)
+    let story = proptest::option::weighted(0.2, a_failure_that_is_retried());
+    (story, vec((slot, operation()), 30..50)).prop_map(|(story, operations)| {
+        let story = story.into_iter().flatten().map(|operation| (0, operation));
+        story.chain(operations).collect()
+    })
+}
+
+/// Chance alone hardly ever retries a call that has just failed, and then once more while the retry is under way.
+fn a_failure_that_is_retried() -> impl Strategy<Value = Vec<Operation>> {
+    (0_u8..4, any::<bool>(), 0_usize..3, cache(), 0_u32..2).prop_map(
+        |(call, stream, messages, cache, again)| {
+            let (on_busy, ended) = (OnBusy::Enqueue, Ended::Failed);
+            let retry = |nonce, seen| Operation::Retry { call, seen, stream, nonce, cache };
+            vec![
+                Operation::Begin { call, other: false, inputs: 1, on_busy, stream, nonce: 0, cache },
+                Operation::Commit {
+                    holder: Holder::Latest,
+                    other_call: false,
+                    off: false,
+                    messages,
+                    meta: false,
+                    ended,
+                    go_on: false,
+                    events: Vec::new(),
+                },
+                retry(1, 0),
+                retry(2, again),
+            ]
+        },
+    )
 }
 
 /// Replies outlive sessions, events replies, or the other way round.

@@ -138,7 +138,7 @@ impl Model for FakeModel {
         };
         self.gate.pass().await;
         self.world.trace(|| format!("{} has a{n}", self.gate.name));
-        Ok(ModelReply { content, usage: Usage { input_tokens: 1, output_tokens: 1, cached_tokens: 0 } })
+        Ok(ModelReply::new(content, Usage { input_tokens: 1, output_tokens: 1, cached_tokens: 0 }))
     }
 }
 

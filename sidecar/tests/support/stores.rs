@@ -54,11 +54,15 @@ pub fn random_prefix() -> String {
 
 /// Three cluster-enabled processes; each command goes to the node that has its keys.
 pub fn cluster(limits: Limits) -> Opened {
+    Opened::of(RedisStore::over(cluster_link(), &random_prefix(), limits).expect("a store"))
+}
+
+pub fn cluster_link() -> Arc<dyn Link> {
     static CLUSTER: LazyLock<RedisCluster> =
         LazyLock::new(|| RedisCluster::start().expect("three redis-servers"));
     let nodes = CLUSTER.nodes.iter();
     let nodes = nodes.map(|node| Standalone::new(RedisConfig::new(node.url())).expect("a node")).collect();
-    Opened::of(RedisStore::over(Arc::new(Routed { nodes }), &random_prefix(), limits).expect("a store"))
+    Arc::new(Routed { nodes })
 }
 
 struct Routed {

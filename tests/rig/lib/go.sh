@@ -44,6 +44,10 @@ go_recipe() {
       version=$HELM_VERSION source=helm.sh/helm/v4 package=$source/cmd/helm cost='about 2 minutes'
       ldflags+=" -X $source/internal/version.version=$version"
       ;;
+    helm3)
+      version=$HELM3_VERSION source=helm.sh/helm/v3 package=$source/cmd/helm cost='about 2 minutes'
+      ldflags+=" -X $source/internal/version.version=$version"
+      ;;
     *) die "no Go recipe for $1" ;;
   esac
 }
@@ -87,6 +91,8 @@ go_build() {
   else
     cd /
     GOBIN=$tmp nice -n 5 go install -ldflags "$ldflags" "$package@$version"
+    # Two majors of one program have one name.
+    if [ ! -e "$tmp/$name" ]; then mv "$tmp/${package##*/}" "$tmp/$name"; fi
   fi
   publish "$tmp" "$dir"
 }

@@ -35,6 +35,32 @@ product_image_build() {
   docker image prune --force --filter "label=org.opencontainers.image.title=holdfast-$name"
 }
 
+# earlier_image: the sidecar of an earlier commit, built once into the cache. It is not the one under test: a faster link will do.
+earlier_image() {
+  local binary=$CACHE/earlier/$EARLIER_COMMIT/holdfast-sidecar
+  if [ ! -x "$binary" ]; then
+    (
+      lock earlier
+      if [ -x "$binary" ]; then exit; fi
+      step "building the sidecar of ${EARLIER_COMMIT:0:7} (several minutes the first time)" earlier_build "$binary"
+    )
+  fi
+  HOLDFAST_SIDECAR_BINARY=$binary HOLDFAST_TAG=earlier product_image sidecar
+}
+
+earlier_build() {
+  local binary=$1 work=$CACHE/earlier/work
+  git -C "$REPO" worktree remove --force "$work/source" 2>/dev/null || rm -rf "$work/source"
+  git -C "$REPO" worktree prune
+  git -C "$REPO" worktree add --detach "$work/source" "$EARLIER_COMMIT"
+  CARGO_TARGET_DIR=$work/target nice -n 5 cargo build --release --locked --config 'profile.release.lto=false' \
+    --config 'profile.release.codegen-units=16' --manifest-path "$work/source/Cargo.toml" -p holdfast-sidecar
+  mkdir -p "${binary%/*}"
+  mv "$work/target/release/holdfast-sidecar" "$binary"
+  git -C "$REPO" worktree remove --force "$work/source"
+  rm -rf "$work"
+}
+
 image_size() {
   local bytes
   bytes=$(docker image inspect -f '{{.Size}}' "$1")

@@ -16,8 +16,8 @@ tool() {
     redis-server) redis_server ;;
     kubectl) kubectl_on_path || go_tool kubectl ;;
     cargo-deny) cargo_deny ;;
-    etcd | kube-apiserver | kind | helm) go_tool "$name" ;;
-    *) die "unknown tool '$name'; known: redis-server etcd kube-apiserver kubectl kind helm cargo-deny" ;;
+    etcd | kube-apiserver | kind | helm | helm3) go_tool "$name" ;;
+    *) die "unknown tool '$name'; known: redis-server etcd kube-apiserver kubectl kind helm helm3 cargo-deny" ;;
   esac
 }
 

@@ -34,6 +34,8 @@ pub struct Answer {
     pub thinking: Option<String>,
     pub text: String,
     pub tools: Vec<Ask>,
+    /// Says that it stopped for want of room, not because all was said.
+    pub cut_short: bool,
     pub ending: Ending,
 }
 

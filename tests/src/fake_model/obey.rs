@@ -19,6 +19,8 @@ struct Orders {
     words: Option<usize>,
     delay_ms: u64,
     token_delay_ms: u64,
+    /// Ends as for want of room.
+    cut_short: bool,
     fail: Option<Failure>,
     cut_after: Option<usize>,
     hang_up: bool,
@@ -70,6 +72,7 @@ pub fn obey(seen: &Seen) -> Reply {
     }
     let said: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
     answer.text = text(&orders, heard, seen, &said);
+    answer.cut_short = orders.cut_short;
     if let Some(words) = orders.cut_after.filter(|_| still(orders.times)) {
         answer.ending = Ending::CutAfter(words);
     }

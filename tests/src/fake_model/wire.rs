@@ -189,6 +189,22 @@ fn words(answer: &Answer, event: impl Fn(&str) -> Piece, garbage: Piece, error: 
     all.take(count).map(event).chain([last]).collect()
 }
 
+fn openai_reason(answer: &Answer, all_said: bool) -> &'static str {
+    match (answer.cut_short, all_said) {
+        (true, _) => "length",
+        (false, true) => "stop",
+        (false, false) => "tool_calls",
+    }
+}
+
+fn anthropic_reason(answer: &Answer, all_said: bool) -> &'static str {
+    match (answer.cut_short, all_said) {
+        (true, _) => "max_tokens",
+        (false, true) => "end_turn",
+        (false, false) => "tool_use",
+    }
+}
+
 fn openai_whole(seen: &Seen, answer: &Answer, calls: &[(String, String, String)]) -> Value {
     let (input, output) = counted(seen, answer);
     let tool_calls: Vec<Value> = calls
@@ -204,7 +220,7 @@ fn openai_whole(seen: &Seen, answer: &Answer, calls: &[(String, String, String)]
     }
     json!({
         "id": "chatcmpl-fake", "object": "chat.completion", "created": 1, "model": model(seen),
-        "choices": [{"index": 0, "message": message, "finish_reason": if calls.is_empty() { "stop" } else { "tool_calls" }}],
+        "choices": [{"index": 0, "message": message, "finish_reason": openai_reason(answer, calls.is_empty())}],
         "usage": {"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output},
     })
 }
@@ -239,7 +255,7 @@ fn openai_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, String)
             pieces.push(event(delta(json!({"tool_calls": [call]})), false));
         }
     }
-    let reason = if calls.is_empty() { "stop" } else { "tool_calls" };
+    let reason = openai_reason(answer, calls.is_empty());
     pieces.push(event(chunk(json!([{"index": 0, "delta": {}, "finish_reason": reason}])), false));
     if seen.body["stream_options"]["include_usage"] == true {
         let (input, output) = counted(seen, answer);
@@ -267,7 +283,7 @@ fn anthropic_whole(seen: &Seen, answer: &Answer, calls: &[(String, String, Strin
     }
     json!({
         "id": "msg_fake", "type": "message", "role": "assistant", "model": model(seen), "content": content,
-        "stop_reason": if calls.is_empty() { "end_turn" } else { "tool_use" }, "stop_sequence": null,
+        "stop_reason": anthropic_reason(answer, calls.is_empty()), "stop_sequence": null,
         "usage": {"input_tokens": input, "output_tokens": output},
     })
 }
@@ -331,7 +347,7 @@ fn anthropic_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, Stri
         block(&mut pieces, json!({"type": "tool_use", "id": id, "name": name, "input": {}}), deltas, true);
         at += 1;
     }
-    let reason = if calls.is_empty() { "end_turn" } else { "tool_use" };
+    let reason = anthropic_reason(answer, calls.is_empty());
     let last =
         json!({"delta": {"stop_reason": reason, "stop_sequence": null}, "usage": {"output_tokens": output}});
     pieces.push(event("message_delta", last, false));

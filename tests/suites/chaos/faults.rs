@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::stage::{LEASE, Stage};
+use holdfast_tests::stage::{LEASE, Stage};
 
 /// A replica that was told to stop is gone within its grace period; this is more.
 const GRACE: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub async fn restart_each_in_turn(stage: &Stage, rounds: usize) -> Result<usize>
             stage.add_replica(&[]).await?;
             let mut old = stage.replicas.lock().await.remove(0);
             // What an endpoint's removal does: no new connections, the open ones stay.
-            stage.doors.close(&old.url);
+            stage.client.doors.close(&old.url);
             tokio::time::sleep(Duration::from_millis(100)).await;
             old.signal("TERM")?;
             let status = old.ended(GRACE).await?;
@@ -83,7 +83,7 @@ pub async fn at_random(stage: &Stage, seed: u64, wanted: u64) -> Result<Faults> 
                 let mut victim = take(stage, &mut dice).await?;
                 victim.signal("KILL")?;
                 victim.ended(GRACE).await?;
-                stage.doors.close(&victim.url);
+                stage.client.doors.close(&victim.url);
                 stage.add_replica(&[]).await?;
                 faults.kills += 1;
             }
@@ -97,7 +97,7 @@ pub async fn at_random(stage: &Stage, seed: u64, wanted: u64) -> Result<Faults> 
             }
             6..8 => {
                 let mut victim = take(stage, &mut dice).await?;
-                stage.doors.close(&victim.url);
+                stage.client.doors.close(&victim.url);
                 victim.signal("TERM")?;
                 stage.add_replica(&[]).await?;
                 let status = victim.ended(GRACE).await?;

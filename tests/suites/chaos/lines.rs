@@ -8,7 +8,7 @@ use holdfast_tests::http::Http;
 use hyper::Method;
 use serde_json::json;
 
-use super::stage::Stage;
+use holdfast_tests::stage::Stage;
 
 /// What makes a replica pass each point. The rest of the points are passed by a call with a tool in it.
 const TRIGGERS: [(&str, Trigger); 12] = [
@@ -118,7 +118,7 @@ async fn die_at(point: &str, trigger: Trigger) -> Result<()> {
         stage.add_replica(&[]).await?;
     }
     let door = stage.replicas.lock().await[0].url.clone();
-    stage.doors.open(&door);
+    stage.client.doors.open(&door);
     settle(&http, &format!("{door}/v1/users/u/sessions/s"), &call, trigger).await?;
     let refunds = stage.refunds()?;
     ensure!(refunds <= 1, "the unsafe tool ran {refunds} times");

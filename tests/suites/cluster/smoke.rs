@@ -2,29 +2,25 @@
 //! name gets an answer, and the conversation is in the store.
 
 use anyhow::{Context, Result, ensure};
-use holdfast_tests::cluster::{Namespace, budgets, eventually, install_operator};
+use holdfast_tests::cluster::stage::REDIS;
+use holdfast_tests::cluster::{Namespace, budgets, eventually};
 
 const AGENT: &str = include_str!("smoke/agent.yaml");
-const REDIS: &str = include_str!("smoke/redis.yaml");
 const CLIENT: &str = include_str!("smoke/client.yaml");
 
-#[test]
-fn an_agent_becomes_pods_that_answer() {
-    install_operator().unwrap_or_else(|error| panic!("{error:#}"));
-    Namespace::scoped("holdfast-smoke", |namespace| {
-        namespace.apply(REDIS)?;
-        namespace.apply(CLIENT)?;
-        namespace.wait("pod/redis", "condition=Ready", budgets::POD_READY)?;
-        namespace.wait("pod/client", "condition=Ready", budgets::POD_READY)?;
-        namespace.apply(AGENT)?;
-        namespace.wait("agent/smoke", "condition=Ready", budgets::AGENT_READY)?;
+pub fn run(namespace: &Namespace) -> Result<String> {
+    namespace.apply(REDIS)?;
+    namespace.apply(CLIENT)?;
+    namespace.wait("pod/redis", "condition=Ready", budgets::POD_READY)?;
+    namespace.wait("pod/client", "condition=Ready", budgets::POD_READY)?;
+    namespace.apply(AGENT)?;
+    namespace.wait("agent/smoke", "condition=Ready", budgets::AGENT_READY)?;
 
-        let first = call(namespace, "hello")?;
-        ensure!(first["status"] == "completed" && first["version"] == 1, "not a first answer: {first}");
-        let second = call(namespace, "and again")?;
-        ensure!(second["version"] == 2, "the conversation did not go on: {second}");
-        Ok(())
-    });
+    let first = call(namespace, "hello")?;
+    ensure!(first["status"] == "completed" && first["version"] == 1, "not a first answer: {first}");
+    let second = call(namespace, "and again")?;
+    ensure!(second["version"] == 2, "the conversation did not go on: {second}");
+    Ok("  an Agent became pods, and answered by the name of its Service".into())
 }
 
 /// A call by the Service's name, from a pod that is nobody special.

@@ -15,7 +15,7 @@ use kube::{
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, SOON, Space, eventually};
+use crate::bench::{Bench, QUIET, SOON, Space, eventually};
 
 fn rendered(chart: &str, settings: &[&str]) -> Result<Vec<Value>> {
     let path = format!("{}/../charts/{chart}", env!("CARGO_MANIFEST_DIR"));
@@ -36,6 +36,7 @@ pub async fn the_charts_are_understood(bench: &Bench) -> Result<()> {
     let everything = [
         "watchNamespaces={team-a}",
         "dashboard.enabled=true",
+        "traces.endpoint=http://otel:4318",
         "priorityClassName=system-cluster-critical",
         "imagePullSecrets[0].name=registry",
         "nodeSelector.disk=ssd",
@@ -91,9 +92,15 @@ pub async fn every_pod_is_restricted(bench: &Bench) -> Result<()> {
     redis.spec.get_or_insert_default().volumes.get_or_insert_default().push(data);
     let chart = rendered("holdfast", &[])?.into_iter().find(|object| object["kind"] == "Deployment");
     let chart: Deployment = serde_json::from_value(chart.context("a Deployment")?)?;
-    for (name, template) in
-        [("agent", agent), ("redis", redis), ("operator", chart.spec.context("a spec")?.template)]
-    {
+    let test = rendered("holdfast", &[])?.into_iter().find(|object| object["kind"] == "Pod");
+    let test: Pod = serde_json::from_value(test.context("a pod for helm test")?)?;
+    let test = PodTemplateSpec { spec: test.spec, ..PodTemplateSpec::default() };
+    for (name, template) in [
+        ("test", test),
+        ("agent", agent),
+        ("redis", redis),
+        ("operator", chart.spec.context("a spec")?.template),
+    ] {
         eventually(name, SOON, async || admitted(&space, name, &template).await).await?;
     }
     // That the standard is enforced here at all.
@@ -109,5 +116,54 @@ async fn admitted(space: &Space, name: &str, template: &PodTemplateSpec) -> Resu
     pod.metadata.name = Some(name.to_owned());
     let params = PostParams { dry_run: true, ..PostParams::default() };
     space.api::<Pod>().create(&params, &pod).await?;
+    Ok(())
+}
+
+/// From the charts before these to these, as `helm upgrade` does it: the Agents and all that is theirs stay as they are,
+/// and so do they when the charts are removed.
+pub async fn an_upgrade_keeps_agents_running(bench: &Bench) -> Result<()> {
+    bench.namespace("upgrades").await?;
+    let space = bench.namespace("upgraded").await?;
+    let charts = format!("{}/../charts", env!("CARGO_MANIFEST_DIR"));
+    let previous = format!("{}/suites/operator/previous", env!("CARGO_MANIFEST_DIR"));
+    let helm = program("HOLDFAST_HELM", "helm")?.display().to_string();
+    let kubeconfig = bench.server.admin()?.display().to_string();
+    let run = |args: &[&str]| {
+        let common = ["--kubeconfig", &kubeconfig, "--namespace", "upgrades"];
+        cluster::run(&helm, &[args, &common].concat(), None)
+    };
+    let (definition, operator) =
+        (format!("{previous}/holdfast-crds-0.1.0.tgz"), format!("{previous}/holdfast-0.1.0.tgz"));
+    run(&[
+        "install",
+        "definition",
+        &definition,
+        "--take-ownership",
+        "--server-side=true",
+        "--force-conflicts",
+    ])?;
+    run(&["install", "upgraded", &operator])?;
+    space.apply("a", crate::bench::scripted()).await?;
+    let deployment = space.deployment("a").await?;
+    space.report("a", 1, 1, 1).await?;
+    space.says("a", "Ready", "True", "Ready", SOON).await?;
+    let agent: Api<holdfast_crds::Agent> = space.api();
+    let before = agent.get("a").await?;
+
+    run(&["upgrade", "definition", &format!("{charts}/holdfast-crds")])?;
+    run(&["upgrade", "upgraded", &format!("{charts}/holdfast")])?;
+    // A look of the operator's, with the new definition.
+    let note = json!({"metadata": {"annotations": {"example.com/note": "upgraded"}}});
+    agent.patch("a", &PatchParams::default(), &Patch::Merge(&note)).await?;
+    tokio::time::sleep(QUIET).await;
+    let now = space.api::<Deployment>().get("a").await?;
+    ensure!(now.uid() == deployment.uid(), "the Deployment was replaced");
+    ensure!(now.spec == deployment.spec, "the pods would be rolled");
+    let after = agent.get("a").await?;
+    ensure!(after.uid() == before.uid() && after.spec == before.spec && after.status == before.status);
+
+    run(&["uninstall", "upgraded"])?;
+    run(&["uninstall", "definition"])?;
+    ensure!(agent.get("a").await?.uid() == before.uid(), "the Agents went with the chart");
     Ok(())
 }

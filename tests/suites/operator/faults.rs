@@ -2,9 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use http::Method;
 use k8s_openapi::api::apps::v1::Deployment;
+
+use holdfast_tests::{
+    cluster,
+    fake_collector::{FakeCollector, Span},
+};
 
 use crate::{
     bench::{Bench, Operator, SOON, eventually, scripted},
@@ -96,7 +101,7 @@ pub async fn another_leads_when_the_leader_is_gone(bench: &Bench) -> Result<()> 
         operator.metric("holdfast_operator_leader").await.is_ok_and(|leads| leads == 1.0)
     };
     let first = start()?;
-    eventually("a leader", SOON, async || {
+    eventually("a leader", FAILOVER, async || {
         ensure!(leads(&first).await);
         Ok(())
     })
@@ -127,6 +132,15 @@ pub async fn another_leads_when_the_leader_is_gone(bench: &Bench) -> Result<()> 
         Ok(())
     })
     .await?;
+    let check = |operators: &[&Operator]| {
+        let at: Vec<String> = operators.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
+        let args: Vec<&str> =
+            ["check", "--within=0"].into_iter().chain(at.iter().map(String::as_str)).collect();
+        cluster::run(&bench.operator_program.display().to_string(), &args, None)
+    };
+    check(&[&second, &third])?;
+    let alone = check(&[&third]).expect_err("a standby alone was found to be enough");
+    ensure!(format!("{alone:#}").contains("0 of 1 operators lead"), "{alone:#}");
     let mut second = second;
     second.process.terminate()?;
     ensure!(second.process.wait()?.success(), "{}", second.log());
@@ -161,5 +175,50 @@ pub async fn a_leader_that_cannot_renew_leaves(bench: &Bench) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     ensure!(operator.process.log().contains("the lease could not be renewed"), "{}", operator.log());
+    Ok(())
+}
+
+/// With Roles in two namespaces instead of a ClusterRole, and no right anywhere else.
+pub async fn two_namespaces_are_enough(bench: &Bench) -> Result<()> {
+    let (one, other) = (bench.namespace("narrow-1").await?, bench.namespace("narrow-2").await?);
+    let outside = bench.namespace("narrow-3").await?;
+    crate::setup::install_rights_of(bench, "narrow", &["watchNamespaces={narrow-1,narrow-2}"]).await?;
+    let arguments = ["--watch-namespace=narrow-1,narrow-2", "--lease=narrow"];
+    let operator = bench.operator_with(&bench.server.narrow_operator()?, &arguments, &[])?;
+    outside.apply("a", scripted()).await?;
+    for space in [&one, &other] {
+        space.secret("openai", "k", "x").await?;
+        let spec = serde_json::json!({"model": {"provider": "OpenAI", "name": "m", "apiKeySecretRef": {"name": "openai", "key": "k"}}, "stateStore": {"type": "InMemory"}});
+        space.apply("a", spec).await?;
+        space.deployment("a").await?;
+        space.report("a", 1, 1, 1).await?;
+        space.says("a", "Ready", "True", "Ready", SOON).await?;
+    }
+    ensure!(outside.api::<Deployment>().get_opt("a").await?.is_none(), "it looked beyond its namespaces");
+    ensure!(!operator.process.log().contains("forbidden"), "{}", operator.log());
+    Ok(())
+}
+
+/// A look and its steps, where somebody collects them; the last ones are sent before the end.
+pub async fn what_it_does_can_be_traced(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("traced").await?;
+    let collector = FakeCollector::start().await?;
+    let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())];
+    let mut operator =
+        bench.operator_with(&bench.server.operator()?, &["--watch-namespace=traced"], &environment)?;
+    space.apply("a", scripted()).await?;
+    space.deployment("a").await?;
+    space.says("a", "Progressing", "True", "RollingOut", SOON).await?;
+    operator.process.terminate()?;
+    ensure!(operator.process.wait()?.success(), "{}", operator.log());
+    let spans = collector.spans();
+    let within = |look: &Span, step: &str| {
+        spans.iter().any(|span| span.name == step && span.parent == look.id && !span.failed)
+    };
+    let whole = |look: &&Span| ["dereference", "apply", "status"].iter().all(|step| within(look, step));
+    let look = spans.iter().filter(|span| span.name == "reconcile").find(whole);
+    let look = look.with_context(|| format!("no look with its steps: {spans:#?}"))?;
+    ensure!(look.attributes["k8s.namespace.name"] == "traced" && look.attributes["holdfast.agent"] == "a");
+    ensure!(look.resource["service.name"] == "holdfast-operator", "{:?}", look.resource);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! From an Agent to its objects, and back to them when they drift.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use holdfast_crds::Agent;
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
@@ -10,14 +10,15 @@ use k8s_openapi::api::{
     policy::v1::PodDisruptionBudget,
 };
 use kube::{
-    ResourceExt as _,
-    api::{DeleteParams, Patch, PatchParams, PostParams},
+    Api, ResourceExt as _,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    core::{GroupVersionKind, TypeMeta},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bench::{Bench, QUIET, SOON, Space, eventually, owner, scripted};
 
-fn redis() -> serde_json::Value {
+fn redis() -> Value {
     json!({"replicas": 2, "model": {"provider": "Scripted"}, "stateStore": {"type": "Redis", "redis": {"url": "redis://127.0.0.1:1"}}})
 }
 
@@ -65,8 +66,18 @@ fn template(deployment: &Deployment) -> Option<&k8s_openapi::api::core::v1::PodT
     deployment.spec.as_ref().map(|spec| &spec.template)
 }
 
+/// By the annotation of the manifest: that of what the pods read would roll them by itself, and hide that this one
+/// does not.
 pub async fn a_changed_prompt_rolls_the_pods(bench: &Bench) -> Result<()> {
     let space = bench.namespace("prompt").await?;
+    let mut spec = redis();
+    spec["systemPrompt"] = json!("Be brief.");
+    space.apply("inline", spec.clone()).await?;
+    let before = digest(&space.deployment("inline").await?)?;
+    spec["systemPrompt"] = json!("Be kind.");
+    space.apply("inline", spec).await?;
+    other_pods(&space, "inline", &before, "Be kind.").await?;
+
     let prompt = |text: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "prompts"}, "data": {"p": text}});
     let config_maps = space.api::<ConfigMap>();
     let params = PatchParams::apply("test").force();
@@ -74,13 +85,21 @@ pub async fn a_changed_prompt_rolls_the_pods(bench: &Bench) -> Result<()> {
     let mut spec = redis();
     spec["systemPromptFrom"] = json!({"configMapKeyRef": {"name": "prompts", "key": "p"}});
     space.apply("a", spec).await?;
-    let before = space.deployment("a").await?;
+    let before = digest(&space.deployment("a").await?)?;
     config_maps.patch("prompts", &params, &Patch::Apply(&prompt("Be kind."))).await?;
+    other_pods(&space, "a", &before, "Be kind.").await
+}
+
+fn digest(deployment: &Deployment) -> Result<String> {
+    let annotations = template(deployment).and_then(|pod| pod.metadata.as_ref()?.annotations.as_ref());
+    annotations.and_then(|all| all.get("holdfast.dev/manifest")).cloned().context("no digest of the manifest")
+}
+
+async fn other_pods(space: &Space, agent: &str, before: &str, prompt: &str) -> Result<()> {
     eventually("other pods", SOON, async || {
-        ensure!(template(&before) != template(&space.api::<Deployment>().get("a").await?));
-        let manifest =
-            config_maps.get("a").await?.data.unwrap_or_default().remove("agent.yaml").unwrap_or_default();
-        ensure!(manifest.contains("Be kind."), "{manifest}");
+        ensure!(digest(&space.api::<Deployment>().get(agent).await?)? != before);
+        let manifest = space.api::<ConfigMap>().get(agent).await?.data.unwrap_or_default();
+        ensure!(manifest["agent.yaml"].contains(prompt), "{manifest:?}");
         Ok(())
     })
     .await
@@ -111,18 +130,57 @@ pub async fn drift_is_repaired_and_what_others_own_is_left(bench: &Bench) -> Res
 /// Nothing that bears the name already is taken over: it would be deleted with the Agent.
 pub async fn an_object_of_someone_else_is_not_taken(bench: &Bench) -> Result<()> {
     let space = bench.namespace("taken").await?;
-    let service =
-        json!({"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "theirs"}}});
-    space.api::<Service>().create(&PostParams::default(), &serde_json::from_value(service)?).await?;
-    space.apply("a", redis()).await?;
-    let condition = space.says("a", "Progressing", "False", "ApplyFailed", SOON).await?;
-    ensure!(
-        condition.message.contains("Service a exists and belongs to someone else"),
-        "{}",
-        condition.message
-    );
-    ensure!(owner(&space.api::<Service>().get("a").await?).is_none());
-    ensure!(space.api::<Deployment>().get_opt("a").await?.is_none());
+    let pod = json!({"metadata": {"labels": {"app": "theirs"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}});
+    let selector = json!({"matchLabels": {"app": "theirs"}});
+    let theirs: [(&str, &str, Value); 8] = [
+        ("v1", "ServiceAccount", json!({})),
+        ("v1", "ConfigMap", json!({})),
+        ("v1", "Service", json!({"spec": {"ports": [{"port": 80}], "selector": {"app": "theirs"}}})),
+        ("networking.k8s.io/v1", "NetworkPolicy", json!({"spec": {"podSelector": {}}})),
+        ("policy/v1", "PodDisruptionBudget", json!({"spec": {"selector": selector}})),
+        ("apps/v1", "Deployment", json!({"spec": {"selector": selector, "template": pod}})),
+        (
+            "apps/v1",
+            "StatefulSet",
+            json!({"spec": {"selector": selector, "template": pod, "serviceName": "x"}}),
+        ),
+        (
+            "autoscaling/v2",
+            "HorizontalPodAutoscaler",
+            json!({"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}, "maxReplicas": 3}}),
+        ),
+    ];
+    for (api_version, kind, mut object) in theirs {
+        let agent = format!("a-{}", kind.to_lowercase());
+        let mut spec = redis();
+        let name = match kind {
+            "StatefulSet" => {
+                spec["stateStore"]["redis"] = json!({"managed": {}});
+                format!("{agent}-redis")
+            }
+            "HorizontalPodAutoscaler" => {
+                spec.as_object_mut().map(|spec| spec.remove("replicas"));
+                spec["autoscaling"] = json!({"maxReplicas": 9});
+                agent.clone()
+            }
+            _ => agent.clone(),
+        };
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        object["metadata"] = json!({"name": name});
+        let gvk =
+            GroupVersionKind::try_from(TypeMeta { api_version: api_version.into(), kind: kind.into() })?;
+        let resource = ApiResource::from_gvk(&gvk);
+        let api: Api<DynamicObject> = Api::namespaced_with(space.client.clone(), &space.name, &resource);
+        api.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+        let before = api.get(&name).await?;
+        space.apply(&agent, spec).await?;
+        let condition = space.says(&agent, "Progressing", "False", "ApplyFailed", SOON).await?;
+        let said = format!("{kind} {name} exists and belongs to someone else");
+        ensure!(condition.message.contains(&said), "{}", condition.message);
+        let after = api.get(&name).await?;
+        ensure!(after.resource_version() == before.resource_version(), "it was changed: {after:?}");
+    }
     Ok(())
 }
 
@@ -234,6 +292,59 @@ pub async fn files_live_on_a_claim_that_outlives_the_agent(bench: &Bench) -> Res
     ensure!(strategy.as_deref() == Some("Recreate"));
     let claim = space.api::<PersistentVolumeClaim>().get("a-store").await?;
     ensure!(owner(&claim).is_none(), "the claim would go with the Agent");
+    Ok(())
+}
+
+/// The manifest says that every replica can mount the claim; the claim has the last word.
+pub async fn files_for_all_need_a_volume_for_all(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("workspace").await?;
+    let claim = |name: &str, mode: &str| -> Result<PersistentVolumeClaim> {
+        Ok(serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}},
+        }))?)
+    };
+    for (name, mode) in [("one", "ReadWriteOnce"), ("all", "ReadWriteMany")] {
+        space.api().create(&PostParams::default(), &claim(name, mode)?).await?;
+    }
+    let spec = |claim: &str| {
+        json!({
+            "replicas": 2, "model": {"provider": "Scripted"},
+            "stateStore": {"type": "Redis", "redis": {"url": "redis://127.0.0.1:1/0"}},
+            "filesystem": {"type": "Local", "volume": {"claimName": claim, "accessMode": "ReadWriteMany"}},
+        })
+    };
+    space.apply("a", spec("none")).await?;
+    space.says("a", "ResolvedRefs", "False", "ClaimNotFound", SOON).await?;
+    space.apply("a", spec("one")).await?;
+    let said = space.says("a", "Accepted", "False", "LocalFilesystemWithReplicas", SOON).await?;
+    ensure!(said.message.contains("one is not ReadWriteMany"), "{}", said.message);
+    ensure!(space.api::<Deployment>().get_opt("a").await?.is_none(), "it was made all the same");
+    space.apply("a", spec("all")).await?;
+    space.says("a", "Accepted", "True", "Accepted", SOON).await?;
+    space.deployment("a").await.map(drop)
+}
+
+/// A claim of the user's own: looked for, and looked at.
+pub async fn a_claim_that_cannot_be_written_is_refused(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("claims").await?;
+    let on = |claim: &str| json!({"model": {"provider": "Scripted"}, "stateStore": {"type": "JsonFile", "jsonFile": {"volume": {"claimName": claim}}}});
+    let claim = async |name: &str, mode: &str| -> Result<()> {
+        let claim = json!({"metadata": {"name": name}, "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}}});
+        let claims = space.api::<PersistentVolumeClaim>();
+        claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
+        Ok(())
+    };
+    space.apply("a", on("later")).await?;
+    space.says("a", "ResolvedRefs", "False", "ClaimNotFound", SOON).await?;
+    claim("later", "ReadWriteOnce").await?;
+    space.says("a", "ResolvedRefs", "True", "Resolved", SOON).await?;
+    space.deployment("a").await?;
+    claim("read-only", "ReadOnlyMany").await?;
+    space.apply("b", on("read-only")).await?;
+    let said = space.says("b", "ResolvedRefs", "False", "ClaimAccessMode", SOON).await?.message;
+    ensure!(said.contains("PersistentVolumeClaim read-only") && said.contains("ReadWriteOnce"), "{said}");
+    ensure!(space.api::<Deployment>().get_opt("b").await?.is_none(), "it was started all the same");
     Ok(())
 }
 

@@ -73,6 +73,8 @@ const MADE_BY_PATCH: &[&str] = &[
     "persistentvolumeclaims",
     "statefulsets",
     "horizontalpodautoscalers",
+    "httproutes",
+    "servicemonitors",
 ];
 
 /// An Agent that makes all of these.
@@ -81,6 +83,7 @@ fn demanding(resource: &str) -> Value {
         "persistentvolumeclaims" => {
             json!({"model": {"provider": "Scripted"}, "stateStore": {"type": "JsonFile"}})
         }
+        "httproutes" | "servicemonitors" => crate::exposure::exposed(),
         _ => {
             json!({"autoscaling": {"maxReplicas": 2}, "model": {"provider": "Scripted"}, "stateStore": {"type": "Redis", "redis": {"managed": {}}}})
         }

@@ -17,14 +17,21 @@ use crate::bench::{Bench, SOON, eventually};
 
 /// From the chart, so that what is tested is what is installed.
 pub async fn install_rights(bench: &Bench) -> Result<()> {
+    install_rights_of(bench, "holdfast", &[]).await
+}
+
+/// The same for another release of it, set differently.
+pub async fn install_rights_of(bench: &Bench, release: &str, settings: &[&str]) -> Result<()> {
     let charts = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/holdfast");
     let helm = holdfast_tests::apiserver::program("HOLDFAST_HELM", "helm")?;
-    let args = ["template", "holdfast", charts, "-n", "holdfast-system", "-s", "templates/rbac.yaml"];
+    let mut args = vec!["template", release, charts, "-n", "holdfast-system", "-s", "templates/rbac.yaml"];
+    args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     let rendered = holdfast_tests::cluster::run(&helm.display().to_string(), &args, None)?;
     let params = PatchParams::apply("helm").force();
     for document in serde_yaml::Deserializer::from_str(&rendered) {
         let object = serde_json::to_value(serde_yaml::Value::deserialize(document)?)?;
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
         let (client, patch) = (bench.client.clone(), Patch::Apply(&object));
         match object["kind"].as_str() {
             Some("ClusterRole") => drop(Api::<ClusterRole>::all(client).patch(name, &params, &patch).await?),
@@ -32,14 +39,10 @@ pub async fn install_rights(bench: &Bench) -> Result<()> {
                 drop(Api::<ClusterRoleBinding>::all(client).patch(name, &params, &patch).await?);
             }
             Some("Role") => {
-                drop(Api::<Role>::namespaced(client, "holdfast-system").patch(name, &params, &patch).await?);
+                drop(Api::<Role>::namespaced(client, namespace).patch(name, &params, &patch).await?);
             }
             Some("RoleBinding") => {
-                drop(
-                    Api::<RoleBinding>::namespaced(client, "holdfast-system")
-                        .patch(name, &params, &patch)
-                        .await?,
-                );
+                drop(Api::<RoleBinding>::namespaced(client, namespace).patch(name, &params, &patch).await?);
             }
             _ => {}
         }

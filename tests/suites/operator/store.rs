@@ -1,53 +1,21 @@
 //! The store is checked before it is trusted: against a real redis-server.
 
-use std::{path::PathBuf, time::Duration};
-
-use anyhow::{Result, bail, ensure};
-use holdfast_tests::apiserver::{Process, free_ports, program};
-use k8s_openapi::api::apps::v1::Deployment;
-use serde_json::{Value, json};
-use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
+use anyhow::{Context as _, Result, ensure};
+use holdfast_tests::{
+    apiserver::free_ports,
+    redis::{Options, RedisServer},
 };
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
 
 use crate::bench::{Bench, SOON, eventually};
 
-struct Redis {
-    port: u16,
-    // Before its folder.
-    _process: Process,
-    _folder: TempDir,
-}
-
-impl Redis {
-    async fn start(settings: &[&str]) -> Result<Self> {
-        let [port] = free_ports()?;
-        let folder = tempfile::tempdir()?;
-        let mut args =
-            vec!["--port".to_owned(), port.to_string(), "--dir".into(), folder.path().display().to_string()];
-        args.extend(settings.iter().map(|setting| (*setting).to_owned()));
-        let log: PathBuf = folder.path().join("redis.log");
-        let process = Process::start(&program("HOLDFAST_REDIS_SERVER", "redis-server")?, &args, &[], log)?;
-        let redis = Self { port, _process: process, _folder: folder };
-        eventually("a redis-server", SOON, async || redis.say("PING").await.map(drop)).await?;
-        Ok(redis)
-    }
-
-    /// One inline command, one answer.
-    async fn say(&self, command: &str) -> Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
-        stream.write_all(format!("{command}\r\n").as_bytes()).await?;
-        let mut answer = [0; 256];
-        let read = tokio::time::timeout(Duration::from_secs(2), stream.read(&mut answer)).await??;
-        let answer = String::from_utf8_lossy(&answer[..read]).into_owned();
-        if read == 0 { bail!("no answer to {command}") } else { Ok(answer) }
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
+/// One command, which must be carried out.
+fn say(redis: &RedisServer, words: &[&str]) -> Result<()> {
+    let answer = redis.command(words)?;
+    ensure!(answer.contains("OK"), "{words:?}: {answer}");
+    Ok(())
 }
 
 fn with(redis: &Value) -> Value {
@@ -57,7 +25,7 @@ fn with(redis: &Value) -> Value {
 /// What each setting would lose, and the setting to change; none of it blocks.
 pub async fn what_a_store_would_lose_is_said(bench: &Bench) -> Result<()> {
     let space = bench.namespace("durability").await?;
-    let redis = Redis::start(&["--appendonly", "yes", "--appendfsync", "always"]).await?;
+    let redis = Options::default().with("appendonly", "yes").with("appendfsync", "always").start()?;
     let cases = [
         ("always", "CONFIG SET appendfsync always", "True", "Always", ""),
         ("everysec", "CONFIG SET appendfsync everysec", "False", "EverySecond", "appendfsync always"),
@@ -71,9 +39,11 @@ pub async fn what_a_store_would_lose_is_said(bench: &Bench) -> Result<()> {
         ("again", "CONFIG SET maxmemory-policy noeviction", "False", "EverySecond", ""),
         ("memory", "CONFIG SET appendonly no", "False", "MemoryOnly", "appendonly yes"),
     ];
-    for (agent, command, status, reason, remedy) in cases {
-        ensure!(redis.say(command).await?.starts_with("+OK"), "{command}");
-        space.apply(agent, with(&json!({"url": redis.url()}))).await?;
+    for (database, (agent, command, status, reason, remedy)) in cases.into_iter().enumerate() {
+        say(&redis, &command.split(' ').collect::<Vec<_>>())?;
+        // Another address each time: one that is known is not asked again so soon.
+        let url = format!("redis://127.0.0.1:{}/{database}", redis.port());
+        space.apply(agent, with(&json!({"url": url}))).await?;
         let said = space.says(agent, "StateStoreDurable", status, reason, SOON).await?;
         ensure!(said.message.contains(remedy), "{}", said.message);
         space.says(agent, "StateStoreReady", "True", "Connected", SOON).await?;
@@ -85,9 +55,9 @@ pub async fn what_a_store_would_lose_is_said(bench: &Bench) -> Result<()> {
 /// One that refuses us blocks what is new and leaves what runs; a corrected Secret heals it at once.
 pub async fn a_store_that_refuses_us_blocks_only_what_is_new(bench: &Bench) -> Result<()> {
     let space = bench.namespace("refused").await?;
-    let redis = Redis::start(&["--requirepass", "right", "--appendonly", "yes"]).await?;
-    let wrong = format!("redis://:wrong@127.0.0.1:{}", redis.port);
-    let right = format!("redis://:right@127.0.0.1:{}", redis.port);
+    let redis = Options::default().password("right").with("appendonly", "yes").start()?;
+    let wrong = format!("redis://:wrong@127.0.0.1:{}", redis.port());
+    let right = format!("redis://:right@127.0.0.1:{}", redis.port());
     space.secret("redis", "url", &wrong).await?;
     let spec = with(&json!({"urlSecretRef": {"name": "redis", "key": "url"}}));
     space.apply("a", spec.clone()).await?;
@@ -119,4 +89,37 @@ pub async fn a_store_that_cannot_be_reached_from_here_blocks_nothing(bench: &Ben
     );
     space.says("a", "StateStoreDurable", "Unknown", "Unknown", SOON).await?;
     space.deployment("a").await.map(drop)
+}
+
+/// A new password, while the old one still opens: new pods come before old ones go, and nobody says otherwise meanwhile.
+pub async fn a_rotated_secret_rolls_the_pods_without_a_gap(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("rotated").await?;
+    let redis = Options::default().password("old").with("appendonly", "yes").start()?;
+    let url = |password: &str| format!("redis://:{password}@127.0.0.1:{}", redis.port());
+    space.secret("redis", "url", &url("old")).await?;
+    space.apply("a", with(&json!({"urlSecretRef": {"name": "redis", "key": "url"}}))).await?;
+    let before = space.deployment("a").await?;
+    space.report("a", 2, 2, 2).await?;
+    let ready = space.says("a", "Ready", "True", "Ready", SOON).await?;
+
+    say(&redis, &["ACL", "SETUSER", "default", ">new"])?;
+    space.secret("redis", "url", &url("new")).await?;
+    let after = eventually("other pods", SOON, async || {
+        let store = space.condition("a", "StateStoreReady").await?;
+        ensure!(store.status == "True", "the store was doubted: {store:?}");
+        let after = space.api::<Deployment>().get("a").await?;
+        ensure!(after.metadata.generation > before.metadata.generation);
+        Ok(after)
+    })
+    .await?;
+    ensure!(after.uid() == before.uid(), "the Deployment was replaced");
+    let spec = after.spec.context("a spec")?;
+    ensure!(spec.replicas == Some(2));
+    let rolling = spec.strategy.and_then(|strategy| strategy.rolling_update).context("a rolling update")?;
+    let (unavailable, surge) = (rolling.max_unavailable, rolling.max_surge);
+    ensure!(format!("{unavailable:?} {surge:?}") == "Some(Int(0)) Some(Int(1))", "{unavailable:?} {surge:?}");
+    space.says("a", "Progressing", "True", "RollingOut", SOON).await?;
+    let still = space.condition("a", "Ready").await?;
+    ensure!(still.status == "True" && still.last_transition_time == ready.last_transition_time, "{still:?}");
+    Ok(())
 }

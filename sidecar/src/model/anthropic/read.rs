@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::super::provider::{
     Assembly as Assembles, Emitter, Progress, broken_off, error_in_stream, malformed, tool_input,
 };
-use super::super::{ModelError, ModelReply};
+use super::super::{ModelError, ModelReply, Stop};
 use crate::outbound::Event;
 use crate::state::{Block, ToolUse, Usage};
 
@@ -17,6 +17,10 @@ struct Answer {
     stop_reason: Option<String>,
     #[serde(default)]
     usage: WireUsage,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -64,6 +68,10 @@ enum Said {
 struct Started {
     #[serde(default)]
     usage: WireUsage,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -93,7 +101,13 @@ pub(super) fn whole(body: &[u8]) -> Result<ModelReply, ModelError> {
     }
     let answer: Answer =
         serde_json::from_slice(body).map_err(|error| malformed("the answer is not a message", &error))?;
-    let mut assembly = Assembly { stop_reason: answer.stop_reason, ended: true, ..Assembly::default() };
+    let mut assembly = Assembly {
+        stop_reason: answer.stop_reason,
+        id: answer.id,
+        model: answer.model,
+        ended: true,
+        ..Assembly::default()
+    };
     assembly.count(&answer.usage);
     for (index, fields) in answer.content.into_iter().enumerate() {
         assembly.blocks.push(Growing { index: index as u64, fields, input: String::new() });
@@ -106,6 +120,8 @@ pub(in crate::model) struct Assembly {
     blocks: Vec<Growing>,
     usage: Counted,
     stop_reason: Option<String>,
+    id: Option<String>,
+    model: Option<String>,
     ended: bool,
 }
 
@@ -134,7 +150,7 @@ impl Growing {
 
     fn finish(mut self) -> Result<Block, ModelError> {
         if !self.input.is_empty() {
-            self.fields.insert("input".into(), tool_input(&self.input));
+            self.fields.insert("input".into(), tool_input(&self.input, false));
         }
         let kind = self.fields.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         let mut text = |name: &str| match self.fields.shift_remove(name) {
@@ -169,7 +185,10 @@ impl Assembles for Assembly {
         let said = serde_json::from_slice(&event.data)
             .map_err(|error| malformed("a piece of the stream is not an event of a message", &error))?;
         match said {
-            Said::MessageStart { message } => self.count(&message.usage),
+            Said::MessageStart { message } => {
+                self.count(&message.usage);
+                (self.id, self.model) = (message.id, message.model);
+            }
             Said::ContentBlockStart { index, content_block } => {
                 out.text(content_block.get("text").and_then(Value::as_str).unwrap_or_default());
                 self.blocks.push(Growing { index, fields: content_block, input: String::new() });
@@ -212,8 +231,26 @@ impl Assembles for Assembly {
             Some("model_context_window_exceeded") if silent => {
                 Err(ModelError::TooLong { detail: "nothing is left of it for an answer".into() })
             }
-            _ => Ok(ModelReply { content, usage: self.usage.into() }),
+            reason => {
+                let stop = stop(reason);
+                if let Some(Block::ToolUse(call)) = content.last_mut()
+                    && stop == Stop::MaxTokens
+                    && call.input.as_object().is_some_and(Map::is_empty)
+                {
+                    call.input = tool_input("", true);
+                }
+                Ok(ModelReply { content, usage: self.usage.into(), stop, model: self.model, id: self.id })
+            }
         }
+    }
+}
+
+fn stop(reason: Option<&str>) -> Stop {
+    match reason {
+        Some("max_tokens" | "model_context_window_exceeded") => Stop::MaxTokens,
+        Some("refusal") => Stop::Refusal,
+        Some("tool_use") => Stop::ToolCalls,
+        _ => Stop::Complete,
     }
 }
 
@@ -312,6 +349,37 @@ mod tests {
         assert_eq!(reply.usage, Usage { input_tokens: 95, output_tokens: 12, cached_tokens: 90 });
         assert_eq!(serde_json::to_value(&reply.content).expect("JSON"), body["content"]);
         assert_eq!(streamed(&events[..15]).expect_err("no end").kind(), "model-unavailable");
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_is_told_from_a_whole_one_and_a_call_without_its_arguments_is_none() {
+        let ended = |reason: &str, blocks: &[Value]| {
+            let start = json!({"type": "message_start", "message": {"id": "msg_1", "model": "claude-x-1"}});
+            let end = json!({"type": "message_delta", "delta": {"stop_reason": reason}});
+            let events = [&[start], blocks, &[end, json!({"type": "message_stop"})]].concat();
+            streamed(&events).expect("a reply")
+        };
+        let said = [start(0, json!({"type": "text", "text": "Half a"}))];
+        for (reason, stop) in [
+            ("end_turn", Stop::Complete),
+            ("stop_sequence", Stop::Complete),
+            ("max_tokens", Stop::MaxTokens),
+            ("model_context_window_exceeded", Stop::MaxTokens),
+            ("refusal", Stop::Refusal),
+        ] {
+            let reply = ended(reason, &said);
+            assert_eq!(reply.stop, stop, "{reason}");
+            assert_eq!((reply.id.as_deref(), reply.model.as_deref()), (Some("msg_1"), Some("claude-x-1")));
+        }
+        let call = start(1, json!({"type": "tool_use", "id": "t1", "name": "refund_all", "input": {}}));
+        let input = |reason: &str, blocks: &[Value]| match ended(reason, blocks).content.pop() {
+            Some(Block::ToolUse(call)) => call.input,
+            other => panic!("no call: {other:?}"),
+        };
+        assert_eq!(input("tool_use", std::slice::from_ref(&call)), json!({}));
+        assert_eq!(input("max_tokens", std::slice::from_ref(&call)), json!(""), "its arguments had not come");
+        let arguments = delta(1, json!({"type": "input_json_delta", "partial_json": "{\"a\": 1}"}));
+        assert_eq!(input("max_tokens", &[call, arguments]), json!({"a": 1}));
     }
 
     #[test]

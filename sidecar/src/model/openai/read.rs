@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::super::provider::{
     Assembly as Assembles, Emitter, Progress, broken_off, error_in_stream, malformed, tool_input,
 };
-use super::super::{ModelError, ModelReply};
+use super::super::{ModelError, ModelReply, Stop};
 use crate::outbound::Event;
 use crate::state::{Block, ToolUse, Usage};
 
@@ -21,6 +21,10 @@ struct Answer {
     choices: Vec<Choice>,
     #[serde(default)]
     usage: Option<WireUsage>,
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    model: Option<String>,
     #[serde(default)]
     error: Option<Value>,
 }
@@ -115,6 +119,10 @@ pub(in crate::model) struct Assembly {
     thinking: String,
     calls: Vec<Call>,
     usage: Usage,
+    id: Option<String>,
+    model: Option<String>,
+    /// It said in so many words that it will not.
+    refused: bool,
     finish_reason: Option<String>,
     ended: bool,
 }
@@ -170,18 +178,26 @@ impl Assembles for Assembly {
         if !self.text.is_empty() {
             content.push(Block::text(self.text));
         }
+        let stop = match self.finish_reason.as_deref() {
+            Some("length") => Stop::MaxTokens,
+            Some("content_filter") => Stop::Refusal,
+            _ if self.refused => Stop::Refusal,
+            _ if !self.calls.is_empty() => Stop::ToolCalls,
+            _ => Stop::Complete,
+        };
         let mut ids = BTreeSet::new();
-        for call in self.calls {
+        let last = self.calls.len().saturating_sub(1);
+        for (at, call) in self.calls.into_iter().enumerate() {
             if call.name.is_empty() {
                 return Err(ModelError::Malformed { detail: "a tool call has no name".into() });
             }
             // Some servers give no ids, or the same to each: a result must find its one call.
             let taken = call.id.is_empty() || !ids.insert(call.id.clone());
             let id = if taken { fresh_call_id() } else { call.id };
-            let input = tool_input(&call.arguments);
+            let input = tool_input(&call.arguments, at == last && stop == Stop::MaxTokens);
             content.push(Block::ToolUse(ToolUse { id, name: call.name, input, extra: Map::new() }));
         }
-        Ok(ModelReply { content, usage: self.usage })
+        Ok(ModelReply { content, usage: self.usage, stop, model: self.model, id: self.id })
     }
 }
 
@@ -193,6 +209,8 @@ impl Assembly {
         if let Some(usage) = answer.usage {
             self.usage = usage.into();
         }
+        self.id = self.id.take().or(answer.id.filter(|id| !id.is_empty()));
+        self.model = self.model.take().or(answer.model.filter(|model| !model.is_empty()));
         for choice in answer.choices.into_iter().filter(|choice| choice.index == 0) {
             if let Some(said) = choice.delta.or(choice.message) {
                 self.thinking.push_str(&said.reasoning_content);
@@ -200,6 +218,7 @@ impl Assembly {
                 if said.reasoning_content.is_empty() {
                     self.thinking.push_str(&said.reasoning);
                 }
+                self.refused |= !said.refusal.is_empty();
                 for text in [said.content, said.refusal] {
                     out.text(&text);
                     self.append(text);
@@ -391,6 +410,31 @@ mod tests {
         assert_eq!(reply.content[0], Block::Thinking { thinking: "hm".into(), extra: Map::new() });
         assert_eq!(reply.content[1].as_text(), Some("I cannot"));
         assert_eq!(reply.usage, Usage { input_tokens: 7, output_tokens: 2, cached_tokens: 4 });
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_is_told_from_a_whole_one_and_a_call_without_its_arguments_is_none() {
+        let ended = |reason: &str, said: Value| {
+            let end = json!({"id": "chatcmpl-1", "model": "x-1", "choices": [{"delta": {}, "finish_reason": reason}]});
+            streamed(&[said, end]).expect("a reply")
+        };
+        for (reason, stop) in [
+            ("stop", Stop::Complete),
+            ("length", Stop::MaxTokens),
+            ("content_filter", Stop::Refusal),
+            ("unheard_of", Stop::Complete),
+        ] {
+            let reply = ended(reason, delta(json!({"content": "Half a"})));
+            assert_eq!(reply.stop, stop, "{reason}");
+            assert_eq!((reply.id.as_deref(), reply.model.as_deref()), (Some("chatcmpl-1"), Some("x-1")));
+        }
+        assert_eq!(ended("stop", delta(json!({"refusal": "No."}))).stop, Stop::Refusal);
+        let call = |arguments: &str| piece(json!(0), json!("a"), json!("refund_all"), json!(arguments));
+        let input = |reason: &str, arguments: &str| calls(&ended(reason, call(arguments))).remove(0).2;
+        assert_eq!(input("tool_calls", ""), json!({}));
+        assert_eq!(input("length", ""), json!(""), "its arguments had not come");
+        assert_eq!(input("length", "{\"a\": 1}"), json!({"a": 1}));
+        assert_eq!(ended("tool_calls", call("{}")).stop, Stop::ToolCalls);
     }
 
     #[test]

@@ -144,11 +144,11 @@ fn bucket(id: &Id) -> u8 {
     Sha256::digest(id.as_str())[0] % BUCKETS
 }
 
-fn encode(id: &Id) -> String {
+pub(crate) fn encode(id: &Id) -> String {
     URL_SAFE_NO_PAD.encode(id.as_str())
 }
 
-fn slot_name(slot: &Slot) -> String {
+pub(crate) fn slot_name(slot: &Slot) -> String {
     let user = slot.user.as_ref().map_or_else(|| ANONYMOUS.to_owned(), encode);
     format!("{user}.{}", encode(&slot.session))
 }

@@ -55,7 +55,7 @@ impl RedisStore {
         limit: usize,
     ) -> Result<(Millis, Vec<(Millis, Id)>), StoreError> {
         let key = self.names.sessions(user);
-        let keys = vec![(Key::Sessions, key.clone())];
+        let keys = vec![(Key::Sessions.kind(), key.clone())];
         let invocation = Invocation::with_keys(&self.scripts.list, keys)
             .arg("upTo", up_to)
             .arg("skip", skip)

@@ -27,9 +27,8 @@ use redis::Value;
 use tokio::sync::broadcast;
 
 use self::announce::Subscriber;
-use self::decode::Answer;
 use self::keys::{Key, Namespace};
-use self::script::{Invocation, SCRIPTS, Script, Scripts};
+use self::script::{SCRIPTS, Scripts};
 use super::contract::{Announcement, Limits};
 use super::error::StoreError;
 use super::slot::millis;
@@ -38,6 +37,12 @@ use crate::state::{CallId, Slot};
 pub use self::fault::Fault;
 pub use self::link::{Credentials, CredentialsSource, Link, RedisConfig, Standalone};
 pub use self::script::commands;
+/// For whoever else keeps things in the agent's Redis.
+pub(crate) use self::{
+    decode::Answer,
+    keys::{encode, slot_name},
+    script::{Invocation, Part, SERVER_TIME, Script, commands_of, scripts},
+};
 
 pub struct RedisStore {
     link: Arc<dyn Link>,
@@ -109,36 +114,12 @@ impl RedisStore {
             Some(clock) => invocation.at(clock.load(std::sync::atomic::Ordering::SeqCst)),
             None => invocation,
         };
-        let key = invocation.keys.first().map_or("", |(_, key)| key.as_str()).to_owned();
-        let answer = match self.link.send(&key, invocation.command()).await {
-            Err(Fault::NoScript) => self.link.send(&key, &invocation.with_source()).await,
-            answer => answer,
-        };
-        match answer {
-            Err(Fault::WrongType) => Err(self.culprit(&key, &invocation.keys).await),
-            answer => Ok(answer?),
-        }
+        invocation.send(&*self.link).await
     }
 
     async fn ask(&self, invocation: Invocation<'_>) -> Result<(String, Answer), StoreError> {
         let mut answer = Answer::of(self.run(invocation).await?)?;
         Ok((answer.text("an outcome")?, answer))
-    }
-
-    /// Which of these keys holds something else than it should.
-    async fn culprit(&self, route: &str, keys: &[(Key, String)]) -> StoreError {
-        let mut types = redis::pipe();
-        for (_, key) in keys {
-            types.cmd("TYPE").arg(key);
-        }
-        let found = self.link.send_all(route, &types).await.unwrap_or_default();
-        let wrong = keys.iter().zip(found).find_map(|((kind, key), found)| match found {
-            Value::SimpleString(found) if found != "none" && found != kind.kind() => {
-                Some(format!("{key} is a {found}, not a {}", kind.kind()))
-            }
-            _ => None,
-        });
-        StoreError::Corrupt(wrong.unwrap_or_else(|| "a key is of another type".to_owned()))
     }
 
     /// The replies and event logs of a deleted session. Nobody can reach them and each runs out by itself, so a

@@ -333,7 +333,7 @@ impl Store for RedisStore {
     }
 
     async fn overdue(&self, bucket: u8, limit: usize) -> Result<Vec<Slot>, StoreError> {
-        let due = vec![(Key::Due, self.names.due(bucket))];
+        let due = vec![(Key::Due.kind(), self.names.due(bucket))];
         let invocation = Invocation::with_keys(&self.scripts.overdue, due).arg("limit", limit);
         let mut answer = Answer::of(self.run(invocation).await?)?;
         let mut slots = Vec::new();

@@ -7,14 +7,22 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-use redis::{Cmd, ToRedisArgs};
+use redis::{Cmd, ToRedisArgs, Value};
 use sha1::{Digest, Sha1};
 
+use super::fault::Fault;
 use super::keys::{Key, SlotKeys};
+use super::link::Link;
 use crate::state::CallId;
+use crate::store::error::StoreError;
 
-/// What scripts share. Each takes only the parts it names: they are run anew with every call.
-const PARTS: [(&str, &str); 4] = [
+/// What all scripts share.
+const BASE: &str = include_str!("scripts/base.lua");
+
+/// A piece of Lua by its name. Each script takes only the parts it names: they are run anew with every call.
+pub type Part = (&'static str, &'static str);
+
+const PARTS: &[Part] = &[
     ("prelude", include_str!("scripts/prelude.lua")),
     ("calls", include_str!("scripts/calls.lua")),
     ("lease", include_str!("scripts/lease.lua")),
@@ -22,7 +30,7 @@ const PARTS: [(&str, &str); 4] = [
 ];
 
 /// Redis' own time, in milliseconds.
-const SERVER_TIME: &str =
+pub const SERVER_TIME: &str =
     "local now = redis.call('TIME')\nnow = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)\n";
 
 /// A test's time, as the last argument of every call.
@@ -31,14 +39,14 @@ const CALLERS_TIME: &str = "local now = tonumber(ARGV[#ARGV])\n";
 
 pub struct Script {
     pub name: &'static str,
-    keys: Vec<Key>,
+    pub keys: Vec<&'static str>,
     arguments: Vec<&'static str>,
     pub source: String,
     sha: String,
 }
 
 impl Script {
-    fn new(name: &'static str, text: &'static str, time: &str) -> Self {
+    pub fn new(name: &'static str, text: &'static str, parts: &[Part], time: &str) -> Self {
         let (flags, body) = text.split_once('\n').unwrap_or((text, ""));
         let signature = |label: &str| {
             text.lines()
@@ -46,19 +54,19 @@ impl Script {
                 .flat_map(|words| words.take_while(|word| *word != "then"))
                 .collect::<Vec<_>>()
         };
-        let (key_names, arguments) = (signature("-- KEYS"), signature("-- ARGV"));
-        let keys = key_names.iter().filter_map(|name| Key::named(name)).collect();
+        let (keys, arguments) = (signature("-- KEYS"), signature("-- ARGV"));
 
         let mut source = format!("{flags}\n");
-        for (table, list, names) in [("K", "KEYS", &key_names), ("A", "ARGV", &arguments)] {
+        for (table, list, names) in [("K", "KEYS", &keys), ("A", "ARGV", &arguments)] {
             let fields: Vec<_> =
                 names.iter().enumerate().map(|(i, name)| format!("{name}={list}[{}]", i + 1)).collect();
             let _ = writeln!(source, "local {table} = {{ {} }}", fields.join(", "));
         }
         let _ = writeln!(source, "local rest = {}", arguments.len() + 1);
         source.push_str(time);
-        let parts = signature("-- PARTS");
-        for (_, part) in PARTS.iter().filter(|(name, _)| parts.contains(name)) {
+        source.push_str(BASE);
+        let wanted = signature("-- PARTS");
+        for (_, part) in parts.iter().filter(|(name, _)| wanted.contains(name)) {
             source.push_str(part);
         }
         source.push_str(body);
@@ -70,51 +78,58 @@ impl Script {
     }
 }
 
+/// A struct with a script a field, each from the file of its name in `scripts/` beside the caller.
 macro_rules! scripts {
-    ($($name:ident),* $(,)?) => {
-        pub struct Scripts { $(pub $name: Script),* }
+    ($scripts:ident: $($name:ident),* $(,)?) => {
+        pub struct $scripts { $(pub $name: $crate::store::redis::Script),* }
 
-        impl Scripts {
-            fn new(time: &str) -> Self {
-                Self { $($name: Script::new(
+        impl $scripts {
+            fn new(parts: &[$crate::store::redis::Part], time: &str) -> Self {
+                Self { $($name: $crate::store::redis::Script::new(
                     stringify!($name),
                     include_str!(concat!("scripts/", stringify!($name), ".lua")),
+                    parts,
                     time,
                 )),* }
             }
 
-            pub fn all(&self) -> Vec<&Script> {
+            pub fn all(&self) -> Vec<&$crate::store::redis::Script> {
                 vec![$(&self.$name),*]
             }
         }
     };
 }
+pub(crate) use scripts;
 
 scripts!(
-    begin, claim, append, renew, commit, suspend, interrupt, retry, rewrite, delete, load, status, live,
+    Scripts: begin, claim, append, renew, commit, suspend, interrupt, retry, rewrite, delete, load, status, live,
     list, overdue,
 );
 
-pub static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(SERVER_TIME));
+pub static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(PARTS, SERVER_TIME));
 
 #[cfg(feature = "mutants")]
-pub static SCRIPTS_ON_CALLERS_TIME: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(CALLERS_TIME));
+pub static SCRIPTS_ON_CALLERS_TIME: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(PARTS, CALLERS_TIME));
 
 /// One call of a script: its keys, then its arguments in the order of the signature.
 pub struct Invocation<'a> {
     script: &'a Script,
-    pub keys: Vec<(Key, String)>,
+    /// Each with the type that it must be of.
+    pub keys: Vec<(&'static str, String)>,
     command: Cmd,
     named: usize,
 }
 
 impl<'a> Invocation<'a> {
     pub fn of_slot(script: &'a Script, slot: &SlotKeys, call: Option<&CallId>) -> Self {
-        let keys = script.keys.iter().filter_map(|key| Some((*key, slot.key(*key, call)?))).collect();
-        Self::with_keys(script, keys)
+        let key = |name: &&'static str| {
+            let key = Key::named(name)?;
+            Some((key.kind(), slot.key(key, call)?))
+        };
+        Self::with_keys(script, script.keys.iter().filter_map(key).collect())
     }
 
-    pub fn with_keys(script: &'a Script, keys: Vec<(Key, String)>) -> Self {
+    pub fn with_keys(script: &'a Script, keys: Vec<(&'static str, String)>) -> Self {
         let mut command = Cmd::new();
         command.arg("EVALSHA").arg(&script.sha).arg(keys.len());
         for (_, key) in &keys {
@@ -166,6 +181,35 @@ impl<'a> Invocation<'a> {
         &self.command
     }
 
+    /// Sends it, with its source to a server that does not know the script yet.
+    pub async fn send(&self, link: &dyn Link) -> Result<Value, StoreError> {
+        let key = self.keys.first().map_or("", |(_, key)| key.as_str());
+        let answer = match link.send(key, self.command()).await {
+            Err(Fault::NoScript) => link.send(key, &self.with_source()).await,
+            answer => answer,
+        };
+        match answer {
+            Err(Fault::WrongType) => Err(self.culprit(link, key).await),
+            answer => Ok(answer?),
+        }
+    }
+
+    /// Which of the keys holds something else than it should.
+    async fn culprit(&self, link: &dyn Link, route: &str) -> StoreError {
+        let mut types = redis::pipe();
+        for (_, key) in &self.keys {
+            types.cmd("TYPE").arg(key);
+        }
+        let found = link.send_all(route, &types).await.unwrap_or_default();
+        let wrong = self.keys.iter().zip(found).find_map(|((kind, key), found)| match found {
+            Value::SimpleString(found) if found != "none" && found != *kind => {
+                Some(format!("{key} is a {found}, not a {kind}"))
+            }
+            _ => None,
+        });
+        StoreError::Corrupt(wrong.unwrap_or_else(|| "a key is of another type".to_owned()))
+    }
+
     /// The same call with the source in it, for a server that does not know the script yet.
     pub fn with_source(&self) -> Cmd {
         let mut command = Cmd::new();
@@ -181,7 +225,10 @@ impl<'a> Invocation<'a> {
 
 /// Every command the scripts use: what an ACL must allow.
 pub fn commands() -> BTreeSet<String> {
-    let scripts = SCRIPTS.all();
+    commands_of(&SCRIPTS.all())
+}
+
+pub fn commands_of(scripts: &[&Script]) -> BTreeSet<String> {
     scripts
         .iter()
         .flat_map(|script| script.source.split("redis.call('").skip(1))
@@ -197,8 +244,8 @@ mod tests {
     #[test]
     fn every_key_in_a_signature_is_one_we_know() {
         for script in SCRIPTS.all() {
-            let listed = script.source.lines().find(|line| line.starts_with("-- KEYS")).expect(script.name);
-            assert_eq!(listed.split_whitespace().count() - 2, script.keys.len(), "{}.lua", script.name);
+            assert!(!script.keys.is_empty(), "{}.lua", script.name);
+            assert!(script.keys.iter().all(|name| Key::named(name).is_some()), "{}.lua", script.name);
         }
     }
 

@@ -83,7 +83,11 @@ impl SlotData {
 
     pub fn retry(&self, now: Millis, limits: &Limits, retry: &Retry) -> Decision<Retried> {
         let call = &retry.call;
-        if self.calls.contains_key(call) {
+        if let Some(live) = self.calls.get(call) {
+            // A retry of the failure that was seen is under way; any other live call has not failed.
+            if live.retry <= retry.seen {
+                return Decision::nothing(Retried::SessionBusy);
+            }
             return self.attach(now, limits, call, retry.stream, &retry.claim).map(Retried::from);
         }
         let (Some(reply), Some(done)) = (self.replies.get(call), self.done.get(call)) else {

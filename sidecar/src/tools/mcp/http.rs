@@ -237,7 +237,9 @@ fn describe_call(message: &ClientJsonRpcMessage, headers: &mut HeaderMap) {
     let ClientJsonRpcMessage::Request(request) = message else { return };
     let ClientRequest::CallToolRequest(call) = &request.request else { return };
     let meta = call.params.meta.as_ref().unwrap_or_else(|| request.request.get_meta());
-    for (field, header) in [(IDEMPOTENCY_KEY, "idempotency-key"), ("traceparent", "traceparent")] {
+    let shown =
+        [(IDEMPOTENCY_KEY, "idempotency-key"), ("traceparent", "traceparent"), ("tracestate", "tracestate")];
+    for (field, header) in shown {
         let value = meta.0.0.get(field).and_then(serde_json::Value::as_str);
         if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
             headers.insert(HeaderName::from_static(header), value);

@@ -168,5 +168,8 @@ fn meta(call: &ToolCall<'_>) -> RequestMetaObject {
     if let Some(traceparent) = &call.context.traceparent {
         meta.set_traceparent(traceparent);
     }
+    if let Some(tracestate) = &call.context.tracestate {
+        meta.set_tracestate(tracestate);
+    }
     RequestMetaObject(meta)
 }

@@ -7,7 +7,12 @@
 local s = read_session()
 local place = position(s, A.call)
 if place then
-  return attach(s, read_call(A.call), place)
+  local live = read_call(A.call)
+  -- A retry of the failure that was seen is under way; any other live call has not failed.
+  if live.retry <= tonumber(A.seen) then
+    return { 'busy' }
+  end
+  return attach(s, live, place)
 end
 local digest = s.exists and redis.call('HGET', K.digests, A.call)
 local reply = digest and read_reply(A.call)

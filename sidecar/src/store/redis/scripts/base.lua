@@ -1,0 +1,38 @@
+-- What every script stands on. Before it come K and A (keys and arguments by name), `rest` (the place of the first
+-- argument without a name) and `now`. Numbers are exact up to 2^53; only `fmt` makes text of them, for `..` rounds.
+
+local function fmt(n)
+  return string.format('%.0f', n)
+end
+
+local function corrupt(key, why)
+  error({ err = 'CORRUPT ' .. key .. ' ' .. why }, 0)
+end
+
+local function number(text, key, field)
+  if not text then
+    return 0
+  end
+  if not string.find(text, '^%d+$') then
+    corrupt(key, 'has a ' .. field .. ' that is no number')
+  end
+  return tonumber(text)
+end
+
+-- A command against a key of another type fails, and what was written before it stays. So nothing is written before
+-- every key that will be written was either read as what it should be, or looked at here.
+local function expect(key, kind)
+  if key then
+    local found = redis.call('TYPE', key).ok
+    if found ~= 'none' and found ~= kind then
+      corrupt(key, 'is a ' .. found .. ', not a ' .. kind)
+    end
+  end
+end
+
+local function push(key, list)
+  for first = 1, #list, 1000 do
+    redis.call('RPUSH', key, unpack(list, first, math.min(first + 999, #list)))
+  end
+end
+

@@ -1,0 +1,7 @@
+#!lua flags=allow-oom
+-- The tree is in use.
+-- PARTS tree
+-- KEYS tree names about data
+-- ARGV ttl
+keep(false)
+return { 'ok' }

@@ -1,0 +1,42 @@
+//! Connections kept open between two requests, while the replica stops.
+
+use std::time::Duration;
+
+use holdfast_sidecar::config::StopTimes;
+use holdfast_sidecar::serve::Stop;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::kit::{Puppet, SOON, Send, Setup, asked, send, soon};
+
+const DRAIN: Duration = Duration::from_millis(600);
+
+/// Somebody who asks again over the connection of the last answer must not be the one who learns that the drain is over:
+/// by then the connection is closed, and the next one leads to another replica.
+#[tokio::test]
+async fn a_connection_nobody_used_during_the_drain_is_closed_before_calls_are_refused() {
+    let (model, mut asks) = Puppet::new();
+    let times = StopTimes { drain: DRAIN, tools: SOON, save: SOON, relay: SOON };
+    let agent = Setup { times, ..Setup::with_model(model) }.start().await;
+    let ask = Send::post("/v1/calls").json(&json!({"input": "x", "callId": "c-1"}));
+    // Keeps the replica busy past its drain.
+    let call = tokio::spawn(send(agent.address, ask));
+    let _running = asked(&mut asks).await;
+
+    let mut idle = TcpStream::connect(agent.address).await.expect("connected");
+    idle.write_all(b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n").await.expect("sent");
+    let mut heard = vec![0; 64 << 10];
+    let heard_first = idle.read(&mut heard).await.expect("an answer");
+    assert!(heard[..heard_first].starts_with(b"HTTP/1.1 200"), "not an answer");
+    agent.stop(Stop::Terminate).await;
+
+    // Whatever is left of the first answer, then the end; no answer in between.
+    let mut rest = Vec::new();
+    soon("the end of the idle connection", idle.read_to_end(&mut rest)).await.expect("a clean end");
+    assert!(!rest.windows(12).any(|bytes| bytes.starts_with(b"HTTP/1.1 5")), "it was refused");
+    // One that is made now brings a request, and gets its answer.
+    let late = send(agent.address, Send::get("/openapi.json")).await;
+    assert_eq!((late.status.as_u16(), late.header("connection")), (200, Some("close")));
+    assert!(!call.is_finished(), "the call that runs was cut");
+}
