@@ -27,7 +27,7 @@ chat: ## Talk to what `make run` serves
 demo: ## Conversations on a Redis and three replicas, each restarted in turn, one killed with -9; under a minute, no cluster
 	@$(RIG)/tools redis-server > /dev/null
 	@cargo build -q --locked -p holdfast-sidecar -p holdfast-tests --bins
-	@HOLDFAST_REDIS_SERVER=$$($(RIG)/tools redis-server) HOLDFAST_SIDECAR=$(BUILT)/holdfast-sidecar $(BUILT)/demo
+	@HOLDFAST_SIDECAR=$(BUILT)/holdfast-sidecar $(BUILT)/demo
 
 .PHONY: test
 test: ## Everything that needs no pods: units, stores on a real Redis, the operator on a real kube-apiserver

@@ -28,6 +28,7 @@ use kube::{
 };
 use tempfile::TempDir;
 
+use crate::programs::program;
 use given::Given;
 
 const START: Duration = Duration::from_secs(60);
@@ -128,7 +129,7 @@ impl ApiServer {
         let etcd_url = format!("http://127.0.0.1:{etcd_port}");
         let peer_url = format!("http://127.0.0.1:{peer_port}");
         let etcd = Process::start(
-            &program("HOLDFAST_ETCD", "etcd")?,
+            &program("etcd")?,
             &[
                 format!("--data-dir={}", at("etcd").display()),
                 format!("--listen-client-urls={etcd_url}"),
@@ -152,7 +153,7 @@ impl ApiServer {
         );
         fs::write(at("tokens.csv"), tokens)?;
         let server = Process::start(
-            &program("HOLDFAST_KUBE_APISERVER", "kube-apiserver")?,
+            &program("kube-apiserver")?,
             &[
                 format!("--etcd-servers={etcd_url}"),
                 format!("--secure-port={port}"),
@@ -291,20 +292,6 @@ pub fn free_ports<const N: usize>() -> Result<[u16; N]> {
         listeners.push(listener);
     }
     Ok(ports)
-}
-
-/// From a variable, or from the rig.
-pub fn program(variable: &str, tool: &str) -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os(variable) {
-        return Ok(path.into());
-    }
-    let rig = concat!(env!("CARGO_MANIFEST_DIR"), "/rig/tools");
-    let output = Command::new(rig).arg(tool).stderr(Stdio::inherit()).output()?;
-    let path = String::from_utf8(output.stdout)?.trim().to_owned();
-    if !output.status.success() || path.is_empty() {
-        bail!("{rig} {tool} failed");
-    }
-    Ok(path.into())
 }
 
 async fn client(kubeconfig: &str) -> Result<Client> {

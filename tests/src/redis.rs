@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::certificates::Certificates;
+use crate::programs::program;
 
 const START: Duration = Duration::from_secs(10);
-
-/// `HOLDFAST_REDIS_SERVER`, or the one on the PATH.
-pub fn program() -> PathBuf {
-    std::env::var_os("HOLDFAST_REDIS_SERVER").map_or_else(|| PathBuf::from("redis-server"), PathBuf::from)
-}
 
 /// How a server is started. Everything it acknowledges is on disk, unless told otherwise.
 #[derive(Debug, Clone, Default)]
@@ -192,14 +188,15 @@ impl RedisServer {
         lines.extend(self.options.more.iter().cloned());
         let config = dir.join("redis.conf");
         fs::write(&config, lines.join("\n"))?;
-        let server = Command::new(program())
+        let redis_server = program("redis-server")?;
+        let server = Command::new(&redis_server)
             .arg(&config)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| {
-                format!("{} cannot be started; install it or set HOLDFAST_REDIS_SERVER", program().display())
+                format!("{} cannot be started; set HOLDFAST_REDIS_SERVER", redis_server.display())
             })?;
         let mut watchdog = Command::new("sh")
             .args(["-c", &format!("cat >/dev/null; kill -9 {} 2>/dev/null", server.id())])

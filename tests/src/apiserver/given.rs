@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::program;
 use crate::cluster::run;
+use crate::programs::program;
 
 /// On every namespace of the tests.
 pub const MARK: &str = "holdfast.dev/test";
@@ -20,7 +20,7 @@ impl Given {
     /// Refuses a cluster that has Holdfast already: its definition is not ours to replace.
     pub(super) fn from_environment() -> Result<Option<Self>> {
         let Some(kubeconfig) = std::env::var_os("HOLDFAST_TEST_KUBECONFIG") else { return Ok(None) };
-        let kubectl = program("HOLDFAST_KUBECTL", "kubectl")?.display().to_string();
+        let kubectl = program("kubectl")?.display().to_string();
         let given = Self { kubeconfig: kubeconfig.into(), kubectl };
         let definition =
             given.ask(&["get", "crd", "agents.holdfast.dev", "--ignore-not-found", "-o", "name"])?;

@@ -1,7 +1,7 @@
 //! The charts, as a real API server reads them; and every pod there is, as the restricted Pod Security standard does.
 
 use anyhow::{Context as _, Result, ensure};
-use holdfast_tests::{apiserver::program, cluster};
+use holdfast_tests::{cluster, programs::program};
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
     core::v1::{Namespace, Pod, PodTemplateSpec},
@@ -19,7 +19,7 @@ use crate::bench::{Bench, QUIET, SOON, Space, eventually};
 
 fn rendered(chart: &str, settings: &[&str]) -> Result<Vec<Value>> {
     let path = format!("{}/../charts/{chart}", env!("CARGO_MANIFEST_DIR"));
-    let helm = program("HOLDFAST_HELM", "helm")?.display().to_string();
+    let helm = program("helm")?.display().to_string();
     let mut args = vec!["template", "holdfast", &path, "-n", "charts"];
     args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     let text = cluster::run(&helm, &args, None)?;
@@ -126,7 +126,7 @@ pub async fn an_upgrade_keeps_agents_running(bench: &Bench) -> Result<()> {
     let space = bench.namespace("upgraded").await?;
     let charts = format!("{}/../charts", env!("CARGO_MANIFEST_DIR"));
     let previous = format!("{}/suites/operator/previous", env!("CARGO_MANIFEST_DIR"));
-    let helm = program("HOLDFAST_HELM", "helm")?.display().to_string();
+    let helm = program("helm")?.display().to_string();
     let kubeconfig = bench.server.admin()?.display().to_string();
     let run = |args: &[&str]| {
         let common = ["--kubeconfig", &kubeconfig, "--namespace", "upgrades"];

@@ -23,7 +23,7 @@ pub async fn install_rights(bench: &Bench) -> Result<()> {
 /// The same for another release of it, set differently.
 pub async fn install_rights_of(bench: &Bench, release: &str, settings: &[&str]) -> Result<()> {
     let charts = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/holdfast");
-    let helm = holdfast_tests::apiserver::program("HOLDFAST_HELM", "helm")?;
+    let helm = holdfast_tests::programs::program("helm")?;
     let mut args = vec!["template", release, charts, "-n", "holdfast-system", "-s", "templates/rbac.yaml"];
     args.extend(settings.iter().flat_map(|setting| ["--set", setting]));
     let rendered = holdfast_tests::cluster::run(&helm.display().to_string(), &args, None)?;
