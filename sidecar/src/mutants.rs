@@ -22,6 +22,8 @@ pub enum Mutant {
     EventsRepeated,
     /// A tool runs before anybody knows that it will.
     IntentNotJournalled,
+    /// A commit does not ask whether somebody has wanted something said meanwhile.
+    MarksUnread,
     /// A replica that stops hangs up on clients whose calls go on elsewhere. Breaks no promise of the store's, only the
     /// clients' peace, so it is for real processes.
     NoRelay,
@@ -29,7 +31,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Every rule of the session protocol.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoFenceCheck,
         Self::NoVersionCheck,
         Self::InputDroppedOnResume,
@@ -43,6 +45,7 @@ impl Mutant {
         Self::ReplyForgotten,
         Self::EventsRepeated,
         Self::IntentNotJournalled,
+        Self::MarksUnread,
     ];
 }
 

@@ -45,6 +45,7 @@ every_store!(memory, file, redis, cluster: {
         a_journal_entry_forgives_attempts_but_not_the_total,
         events_alone_forgive_nothing,
         suspend_counts_no_attempt,
+        a_call_that_is_to_be_left_is_not_granted_and_not_counted,
         suspend_twice_is_fine_and_by_a_stranger_nothing,
         the_holder_goes_on_with_the_next_call,
         without_going_on_the_next_call_is_orphaned,
@@ -78,6 +79,7 @@ every_store!(memory, file, redis, cluster: {
         events_of_a_finished_call_are_there_for_a_while;
     manage:
         interrupt_collects_marks_and_finds_only_live_calls,
+        a_commit_that_has_not_seen_every_mark_is_shown_them,
         rewrite_follows_its_condition,
         rewrite_knows_its_nonce,
         rewrite_waits_for_no_call,

@@ -19,7 +19,7 @@ use property::twins::Twins;
 const CASES: u32 = 256;
 
 /// Answers that a run must have seen, or it has proved nothing about them.
-const MUST_BE_SEEN: [&str; 41] = [
+const MUST_BE_SEEN: [&str; 43] = [
     "Begin Ok Granted",
     "Begin Ok Waiting",
     "Begin Ok Done",
@@ -31,12 +31,14 @@ const MUST_BE_SEEN: [&str; 41] = [
     "Claim Ok Granted",
     "Claim Ok Held",
     "Claim Ok NothingToDo",
+    "Claim Ok Left",
     "Append Ok Pulse",
     "Append Err LeaseLost",
     "Append Err Corrupt",
     "Renew Ok Pulse",
     "Renew Err LeaseLost",
-    "Commit Ok Committed",
+    "Commit Ok Done",
+    "Commit Ok Marked",
     "Commit Err LeaseLost",
     "Suspend Ok ",
     "Interrupt Ok Marked",

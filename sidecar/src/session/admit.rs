@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::error::CallError;
-use super::{Admitted, CallRequest, Follower, Shared, events};
+use super::{Admitted, CallRequest, CallView, Follower, Shared, events};
 use crate::model::CallContext;
 use crate::state::{CallId, Entry, Message, Slot};
 use crate::store::{Begin, Begun, Blob, CallStatus, Retried, Retry};
@@ -43,7 +43,7 @@ impl Shared {
         match begun {
             Begun::Granted(grant) => {
                 let follower = Follower::new(shared, slot, &call, desk.clone(), None);
-                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent);
+                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent, None);
                 launched.map_err(CallError::store(&call, Some(true)))?;
                 Ok(Admitted::Live(follower))
             }
@@ -78,27 +78,35 @@ impl Shared {
         if !shared.phase.accepting() {
             return Err(shared.refusal(slot, call).await);
         }
-        let seen = match shared.store.status(slot, call).await? {
-            CallStatus::Done(reply) => reply.retry,
-            _ => 0,
+        let (seen, given_up) = match shared.store.status(slot, call).await? {
+            CallStatus::Done(reply) => (reply.retry, CallView::done(call, &reply)?.was_given_up()),
+            _ => (0, false),
         };
+        // What was given up for the death of its replicas gets one more try, and takes no other with it.
+        let attempts = if given_up { shared.settings.recovery_attempts.saturating_sub(1) } else { 0 };
+        let alone = if given_up { shared.stand_alone() } else { None };
         let desk = shared.board.desk(slot);
         let cached = shared.cache.take(slot);
+        let mut claim = shared.claim_request(cached.as_ref());
+        if alone.is_some() {
+            claim.leave = 0..0;
+        }
         let retry = Retry {
             call: call.clone(),
             seen,
+            attempts,
             context: context_bytes(context),
             revision: shared.settings.revision.clone(),
             stream,
             queued: events::about(call),
-            claim: shared.claim_request(cached.as_ref()),
+            claim,
         };
         let sent = Instant::now();
         let retried = shared.until_known(|| shared.store.retry(slot, &retry)).await;
         match retried.map_err(CallError::store(call, None))? {
             Retried::Granted(grant) => {
                 let follower = Follower::new(shared, slot, call, desk.clone(), None);
-                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent);
+                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent, alone);
                 launched.map_err(CallError::store(call, Some(true)))?;
                 Ok(Admitted::Live(follower))
             }

@@ -1,5 +1,6 @@
 //! How a call ends: the messages that close it, the reply that is kept, the commit.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,10 @@ use super::events;
 use super::lease::Lost;
 use crate::model::ModelError;
 use crate::state::{Entry, Message};
-use crate::store::{Blob, Commit, Ended, EventName, Reply};
+use crate::store::{Blob, Commit, Committed, Ended, EventName, Reply};
 use crate::telemetry::traces::count;
+
+pub const RECOVERY_EXHAUSTED: &str = "recovery-exhausted";
 
 /// Why and how a call ends.
 pub struct End {
@@ -94,7 +97,7 @@ impl End {
     pub fn recovery_exhausted(attempts: u32) -> Self {
         let detail =
             format!("the replica that ran this call died {attempts} times; it is not tried again by itself");
-        Self::failed("recovery-exhausted", detail, true)
+        Self::failed(RECOVERY_EXHAUSTED, detail, true)
     }
 
     fn failed(kind: &str, detail: String, retryable: bool) -> Self {
@@ -107,25 +110,17 @@ impl Run<'_> {
     /// Closes the transcript, commits, and tells whoever waits here.
     pub async fn end(mut self, end: End) -> Result<Ran, Lost> {
         let mut messages = self.lease.take_unsaved();
-        let place_of_last = messages.len();
-        for entry in self.closing_entries(&end) {
-            let place = messages.len();
-            messages.push(entry.raw().clone().into());
-            if let Ok(message) = entry.message().cloned() {
-                let data = events::message_completed(&self.call.id, &message.id);
-                self.lease.event_about(place, EventName::MessageCompleted, data);
-            }
-        }
         if end.ended == Ended::Completed {
             // The answer itself: journalled by this very commit.
             if let Some(entry) = self.turn.added().last().cloned() {
-                messages.push(entry.raw().clone().into());
-                if let Ok(message) = entry.message() {
-                    let data = events::message_completed(&self.call.id, &message.id);
-                    self.lease.event_about(place_of_last, EventName::MessageCompleted, data);
-                }
+                self.conclude(&entry, &mut messages);
             }
         }
+        for entry in self.closing_entries(&end) {
+            self.conclude(&entry, &mut messages);
+        }
+        let mut injected = HashSet::new();
+        self.inject(&mut injected, &mut messages);
         let (name, outcome) = match end.ended {
             Ended::Completed => (EventName::Completed, "completed"),
             Ended::Interrupted => (EventName::Interrupted, "interrupted"),
@@ -147,7 +142,7 @@ impl Run<'_> {
             messages_not_sent: self.not_sent,
         };
         let turns = self.history.head.turns + self.turn.replies() as u64;
-        let commit = Commit {
+        let mut commit = Commit {
             token: self.lease.token,
             version: self.history.head.version,
             call: self.call.id.clone(),
@@ -157,11 +152,25 @@ impl Run<'_> {
             messages,
             ended: end.ended,
             reply: Blob::json(&document),
+            marks_seen: self.lease.marks_seen(),
             go_on: !self.shared.phase.stopping(),
             events: self.lease.take_events(),
         };
         let reply = commit.reply.clone();
-        let committed = self.lease.commit(commit).await?;
+        let next = loop {
+            match self.lease.commit(&mut commit).await? {
+                Committed::Done { next } => break next,
+                Committed::Marked(marks) => {
+                    // Somebody was told meanwhile that it would be said. Whether the call is stopped or not, it is.
+                    self.lease.pulse.mark = Some(marks);
+                    let last = commit.events.pop();
+                    self.inject(&mut injected, &mut commit.messages);
+                    commit.events.append(&mut self.lease.take_events());
+                    commit.events.extend(last.map(|last| self.lease.renumbered(last)));
+                    commit.marks_seen = self.lease.marks_seen();
+                }
+            }
+        };
         self.span.set("holdfast.call.outcome", outcome);
         self.span.set("gen_ai.usage.input_tokens", count(usage.input_tokens));
         self.span.set("gen_ai.usage.output_tokens", count(usage.output_tokens));
@@ -183,11 +192,21 @@ impl Run<'_> {
         self.history.head.revision.clone_from(&self.shared.settings.revision);
         self.history.entries.extend_from_slice(self.turn.entries());
         self.lease.end_feed(FeedEnd::Done(Arc::new(reply)));
-        Ok(Ran::Ended(committed.next))
+        Ok(Ran::Ended(next))
+    }
+
+    /// A message that goes to the store with the commit.
+    fn conclude(&mut self, entry: &Entry, messages: &mut Vec<Blob>) {
+        let place = messages.len();
+        messages.push(entry.raw().clone().into());
+        if let Ok(message) = entry.message() {
+            let data = events::message_completed(&self.call.id, &message.id);
+            self.lease.event_about(place, EventName::MessageCompleted, data);
+        }
     }
 
     /// What makes the transcript valid where the call ends, in order: an answer for every open tool call, what the model
-    /// had said, what the interrupter wanted said.
+    /// had said.
     fn closing_entries(&mut self, end: &End) -> Vec<Entry> {
         let why = match end.ended {
             Ended::Completed => return Vec::new(),
@@ -215,26 +234,22 @@ impl Run<'_> {
             }
             entries.push(entry);
         }
-        if end.ended == Ended::Interrupted {
-            for text in self.injected() {
+        entries
+    }
+
+    /// What interrupters want said, each once, after all else. Also where they came too late to stop anything: they were told
+    /// that it is taken.
+    fn inject(&mut self, said: &mut HashSet<String>, messages: &mut Vec<Blob>) {
+        let marks = self.lease.pulse.mark.as_ref().map(|marks| serde_json::from_slice::<Vec<Mark>>(marks));
+        for mark in marks.and_then(Result::ok).unwrap_or_default() {
+            let Mark { id, message: Some(text) } = mark else { continue };
+            if said.insert(id) {
                 let mut message = Message::user(text);
                 message.timestamp = Some(events::timestamp());
                 let entry = Entry::new(message);
                 self.turn.say(entry.clone());
-                entries.push(entry);
+                self.conclude(&entry, messages);
             }
         }
-        entries
-    }
-
-    fn injected(&self) -> Vec<String> {
-        let marks = self.lease.pulse.mark.as_ref().map(|marks| serde_json::from_slice::<Vec<Mark>>(marks));
-        let mut seen = std::collections::HashSet::new();
-        let marks = marks.and_then(Result::ok).unwrap_or_default();
-        marks
-            .into_iter()
-            .filter(|mark| seen.insert(mark.id.clone()))
-            .filter_map(|mark| mark.message)
-            .collect()
     }
 }

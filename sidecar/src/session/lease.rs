@@ -188,11 +188,26 @@ impl Lease {
         std::mem::take(&mut self.pending)
     }
 
-    pub async fn commit(&mut self, commit: Commit) -> Result<Committed, Lost> {
+    /// The same event, after all that there are now.
+    pub fn renumbered(&mut self, event: NewEvent) -> NewEvent {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        NewEvent { seq, ..event }
+    }
+
+    /// Marks of whoever wants the call stopped, as far as this holder knows them: [`Commit::marks_seen`].
+    pub fn marks_seen(&self) -> usize {
+        self.pulse.mark.as_ref().map_or(0, |marks| marks.len())
+    }
+
+    /// What it carried is published, and gone from it, once it is done.
+    pub async fn commit(&mut self, commit: &mut Commit) -> Result<Committed, Lost> {
         let store = Arc::clone(&self.shared.store);
-        let (committed, sent) = patiently(|| store.commit(&self.slot, &commit)).await?;
-        let pulse = self.pulse.clone();
-        self.heard(pulse, sent, commit.events, &commit.messages);
+        let (committed, sent) = patiently(|| store.commit(&self.slot, commit)).await?;
+        if let Committed::Done { .. } = committed {
+            let pulse = self.pulse.clone();
+            self.heard(pulse, sent, std::mem::take(&mut commit.events), &commit.messages);
+        }
         Ok(committed)
     }
 

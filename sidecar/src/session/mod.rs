@@ -30,13 +30,12 @@ pub mod settings;
 mod ticks;
 mod tools;
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::task::TaskTracker;
 
 pub use admin::StateChangeError;
@@ -81,10 +80,8 @@ struct Shared {
     running: AtomicUsize,
     /// Followers whose call waits its turn or runs elsewhere.
     waiting: AtomicUsize,
-    /// Calls that have killed two replicas run one at a time.
-    suspects: Semaphore,
-    /// Slots this replica gave back because it was busy with a suspect, and until when it leaves them to others.
-    deferred: Mutex<HashMap<Slot, Instant>>,
+    /// Whoever runs a call that may have killed its replicas has it: one at a time.
+    suspect: Arc<Semaphore>,
 }
 
 /// A call as a client asks for it.
@@ -135,8 +132,7 @@ impl Sessions {
             errands: TaskTracker::new(),
             running: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            suspects: Semaphore::new(1),
-            deferred: Mutex::default(),
+            suspect: Arc::new(Semaphore::new(1)),
         });
         Self { shared }
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::end::{CallFailure, CallUsage, Document};
+use super::end::{CallFailure, CallUsage, Document, RECOVERY_EXHAUSTED};
 use crate::state::{CallId, Entry, Role};
 use crate::store::{Blob, Ended, LiveCall, Reply, StoreError};
 
@@ -86,6 +86,11 @@ impl CallView {
             messages_not_sent: document.messages_not_sent,
             stop_reason,
         })
+    }
+
+    /// Whether it ended because its replicas died of it, or with it.
+    pub fn was_given_up(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| error.r#type == RECOVERY_EXHAUSTED)
     }
 }
 

@@ -1,9 +1,11 @@
 //! A run: one lease, one call after another, until the queue is empty, the lease is lost, or the replica stops.
 
+use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use futures::future::BoxFuture;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
@@ -12,9 +14,9 @@ use super::board::{DeskRef, FeedEnd};
 use super::call::{Ran, Run};
 use super::history::History;
 use super::lease::Lease;
-use super::settings::waits;
+use super::settings::{SUSPICIOUS_DEATHS, waits};
 use crate::state::Slot;
-use crate::store::{Claim, Claimed, Epoch, Grant, Nonce, StoreError, Suspend};
+use crate::store::{Claim, Claimed, Epoch, Grant, HeadCall, Nonce, StoreError};
 
 /// Counts a run for as long as it lives.
 struct Running(Arc<Shared>);
@@ -39,6 +41,7 @@ impl Shared {
             nonce: Nonce::random(),
             known: cached.map(History::known),
             epoch: Epoch::random(),
+            leave: self.suspects(),
         }
     }
 
@@ -50,13 +53,14 @@ impl Shared {
         grant: Grant,
         cached: Option<History>,
         sent: Instant,
+        alone: Option<OwnedSemaphorePermit>,
     ) -> Result<(), StoreError> {
         let running = Running::new(self);
         let history = History::join(cached, grant.session, grant.history)?;
         let lease = Lease::new(Arc::clone(self), slot, desk, grant.token, &grant.call, sent);
         let shared = Arc::clone(self);
         self.runs.spawn(async move {
-            shared.run(lease, history, grant.call).await;
+            shared.run(lease, history, grant.call, alone).await;
             drop(running);
         });
         Ok(())
@@ -89,19 +93,25 @@ impl Shared {
 
     /// Takes a slot that has work and nobody at it. `false` where there was nothing to take.
     pub async fn take_over(self: &Arc<Self>, slot: &Slot) -> Result<bool, StoreError> {
-        if self.is_deferred(slot) {
-            return Ok(false);
-        }
         let desk = self.board.desk(slot);
         let cached = self.cache.take(slot);
-        let claim = self.claim_request(cached.as_ref());
-        let sent = Instant::now();
-        match self.until_known(|| self.store.claim(slot, &claim)).await {
+        let mut claim = self.claim_request(cached.as_ref());
+        let mut sent = Instant::now();
+        let mut claimed = self.until_known(|| self.store.claim(slot, &claim)).await;
+        let mut alone = None;
+        if let Ok(Claimed::Left) = claimed {
+            alone = self.stand_alone();
+            if alone.is_some() {
+                (claim.leave, sent) = (0..0, Instant::now());
+                claimed = self.until_known(|| self.store.claim(slot, &claim)).await;
+            }
+        }
+        match claimed {
             Ok(Claimed::Granted(grant)) => {
-                self.launch(slot.clone(), desk, *grant, cached, sent)?;
+                self.launch(slot.clone(), desk, *grant, cached, sent, alone)?;
                 Ok(true)
             }
-            Ok(Claimed::Held { .. } | Claimed::NothingToDo) => {
+            Ok(Claimed::Held { .. } | Claimed::Left | Claimed::NothingToDo) => {
                 if let Some(cached) = cached {
                     self.cache.put(slot, cached);
                 }
@@ -111,19 +121,25 @@ impl Shared {
         }
     }
 
-    async fn run(self: Arc<Self>, mut lease: Lease, mut history: History, mut call: crate::store::HeadCall) {
+    /// Deaths of its holders that make a call a suspect: from here on it runs alone among its kind, so that a poisonous one
+    /// takes no other with it for the last time.
+    fn suspects(&self) -> Range<u32> {
+        SUSPICIOUS_DEATHS..self.settings.recovery_attempts
+    }
+
+    /// Before the lease of a suspect is asked for: whoever held it while waiting for another would die with that one.
+    pub fn stand_alone(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.suspect).try_acquire_owned().ok()
+    }
+
+    async fn run(
+        self: Arc<Self>,
+        mut lease: Lease,
+        mut history: History,
+        mut call: HeadCall,
+        mut alone: Option<OwnedSemaphorePermit>,
+    ) {
         loop {
-            // A call that has killed two replicas runs alone, so that it takes nobody with it. Who has to wait gives the
-            // lease back: a holder that dies while waiting would count against it.
-            let suspicious = call.attempts >= 2 && call.attempts < self.settings.recovery_attempts;
-            let alone = if suspicious {
-                match self.suspects.try_acquire() {
-                    Ok(permit) => Some(permit),
-                    Err(_) => return self.give_back(&lease, &call.id).await,
-                }
-            } else {
-                None
-            };
             let ran = match Run::new(&self, &mut lease, &mut history, call) {
                 Ok(run) => {
                     let span = run.log_span();
@@ -131,7 +147,7 @@ impl Shared {
                 }
                 Err(lost) => Err(lost),
             };
-            drop(alone);
+            drop(alone.take());
             match ran {
                 Ok(Ran::Ended(Some(next))) => {
                     call = *next;
@@ -153,28 +169,6 @@ impl Shared {
                     return;
                 }
             }
-        }
-    }
-
-    fn is_deferred(&self, slot: &Slot) -> bool {
-        let mut deferred = self.deferred.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        deferred.retain(|_, until| *until > now);
-        deferred.contains_key(slot)
-    }
-
-    async fn give_back(&self, lease: &Lease, call: &crate::state::CallId) {
-        let until = Instant::now() + waits::POLL;
-        self.deferred.lock().unwrap_or_else(PoisonError::into_inner).insert(lease.slot.clone(), until);
-        let suspend = Suspend {
-            token: lease.token,
-            call: call.clone(),
-            ran: lease.ran(),
-            park: false,
-            events: Vec::new(),
-        };
-        if let Err(error) = self.store.suspend(&lease.slot, &suspend).await {
-            tracing::warn!(slot = %lease.slot, error = error.label(), "a lease could not be given back; it will run out");
         }
     }
 }

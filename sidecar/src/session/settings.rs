@@ -90,6 +90,8 @@ pub mod waits {
     pub const RETRY_LONGEST: Duration = Duration::from_secs(1);
 }
 
+/// Deaths of its holders in a row after which a call runs only where no other such call does.
+pub const SUSPICIOUS_DEATHS: u32 = 2;
 /// Takeovers in all after which a call is given up, progress or not.
 pub const MAX_TAKEOVERS: u32 = 10;
 /// Slots taken from one bucket at a time when looking for work nobody has.

@@ -3,6 +3,7 @@
 //! All operations on one slot are atomic and take effect in one order. Each is safe to send again after a lost reply:
 //! the second answer is the first. Times are the store's own clock.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -140,6 +141,9 @@ pub struct Claim {
     pub known: Option<Known>,
     /// The epoch of the session, should this request create it.
     pub epoch: Epoch,
+    /// A call whose holders have died so often since its last step, this grant counted, is not granted but left where it
+    /// is: whoever wants to run it must see to it first that it takes nobody with it.
+    pub leave: Range<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -284,6 +288,8 @@ pub struct Commit {
     pub ended: Ended,
     /// The reply without its messages, which the store has already.
     pub reply: Blob,
+    /// Bytes of the list of marks that this end takes into account. Marks add up, so another length is a mark unseen.
+    pub marks_seen: usize,
     /// Go on with the next call under the same lease.
     pub go_on: bool,
     pub events: Vec<NewEvent>,
@@ -304,6 +310,8 @@ pub struct Retry {
     pub call: CallId,
     /// The retry number of the failure that was seen.
     pub seen: u32,
+    /// Deaths of holders that it begins with: who was given up for them does not start as if nothing had happened.
+    pub attempts: u32,
     pub context: Blob,
     pub revision: String,
     pub stream: bool,
@@ -368,6 +376,8 @@ pub enum Claimed {
     Held {
         for_ms: Millis,
     },
+    /// Free, and left where it is: [`Claim::leave`].
+    Left,
     NothingToDo,
 }
 
@@ -433,9 +443,11 @@ pub struct Pulse {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Committed {
-    /// The next call, under the same lease.
-    pub next: Option<Box<HeadCall>>,
+pub enum Committed {
+    /// It has ended; the next call, under the same lease.
+    Done { next: Option<Box<HeadCall>> },
+    /// Nothing was written: somebody wants it stopped, or something said, that this end does not know of. All marks.
+    Marked(Blob),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

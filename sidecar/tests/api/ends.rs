@@ -54,8 +54,13 @@ async fn a_tool_that_outlasts_its_call_leaves_a_history_that_a_model_can_be_sent
 
 /// What a process that dies at once leaves behind.
 async fn died_over(store: &MemoryStore, slot: &Slot, call: &str, times: u32) {
-    let claim =
-        || Claim { holder: "dead".into(), nonce: Nonce::random(), known: None, epoch: Epoch::random() };
+    let claim = || Claim {
+        holder: "dead".into(),
+        nonce: Nonce::random(),
+        known: None,
+        epoch: Epoch::random(),
+        leave: 0..0,
+    };
     let input = serde_json::to_vec(&Message::user("kills")).expect("JSON");
     let begin = Begin {
         call: CallId::new("call", call).expect("an id"),

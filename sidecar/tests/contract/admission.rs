@@ -146,11 +146,12 @@ pub async fn interrupt_marks_every_call_before_it(bench: Bench) {
     let pulse = talk.renew(&renew(&grant)).await.expect("renew");
     assert_eq!(pulse.mark, Some(blob("[{\"by\":\"ann\"},{}]")));
 
-    let next = Commit { go_on: true, ..commit(&grant) };
-    let two = talk.commit(&next).await.expect("commit").next.expect("two");
+    let next = Commit { go_on: true, marks_seen: seen(pulse.mark.as_ref()), ..commit(&grant) };
+    let two = talk.commit(&next).await.expect("commit").expect("two");
     assert_eq!(two.mark, Some(blob("[{}]")));
-    let next = Commit { go_on: true, ..commit_of(&grant, 1, &two.id) };
-    let three = talk.commit(&next).await.expect("commit").next.expect("three");
+    let marks_seen = seen(two.mark.as_ref());
+    let next = Commit { go_on: true, marks_seen, ..commit_of(&grant, 1, &two.id) };
+    let three = talk.commit(&next).await.expect("commit").expect("three");
     assert_eq!(three.mark, None);
 }
 

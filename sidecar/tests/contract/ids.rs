@@ -71,7 +71,7 @@ pub async fn ids_that_could_collide_do_not(bench: Bench) {
         }
         for call in chunk {
             let done = holdfast_sidecar::store::Commit { go_on: true, ..commit(&grant) };
-            let next = talk.commit(&done).await.expect("commit").next.expect("the next");
+            let next = talk.commit(&done).await.expect("commit").expect("the next");
             assert_eq!((next.id.as_str(), &next.input), (*call, &begin(call).input));
             grant.session.version += 1;
             grant.call = *next;

@@ -48,6 +48,20 @@ pub async fn a_journal_entry_forgives_attempts_but_not_the_total(bench: Bench) {
     assert_eq!((grant.call.attempts, grant.call.attempts_total), (1, 3));
 }
 
+pub async fn a_call_that_is_to_be_left_is_not_granted_and_not_counted(bench: Bench) {
+    let (_open, talk) = bench.talk(short_lease());
+    talk.granted("one").await;
+    talk.takeover(&claim()).await;
+    let careful = Claim { leave: 2..3, ..claim() };
+    let left = |claimed| matches!(claimed, Claimed::Left).then_some(());
+    eventually("the lease runs out", || async { left(talk.claim(&careful).await) }).await;
+    talk.waiting(&Begin { claim: Claim { leave: 2..3, ..claim() }, ..begin("two") }, 1).await;
+    assert!(talk.is_overdue().await, "it waits for somebody who takes it");
+    let grant = talk.takeover(&Claim { leave: 3..4, ..claim() }).await;
+    assert_eq!((grant.call.attempts, grant.call.attempts_total), (2, 2));
+    assert!(matches!(talk.claim(&claim()).await, Claimed::Held { .. }), "now it is taken");
+}
+
 pub async fn events_alone_forgive_nothing(bench: Bench) {
     let (_open, talk) = bench.talk(short_lease());
     talk.granted("one").await;
@@ -95,14 +109,14 @@ pub async fn the_holder_goes_on_with_the_next_call(bench: Bench) {
     let two = Begin { stream: true, ..begin("two") };
     talk.waiting(&two, 1).await;
     let first = Commit { go_on: true, ..commit(&grant) };
-    let next = talk.commit(&first).await.expect("commit").next.expect("the next call");
+    let next = talk.commit(&first).await.expect("commit").expect("the next call");
     assert_eq!((&next.id, &next.input, &next.context), (&two.call, &two.input, &two.context));
     assert!(next.stream && next.steps.is_empty());
-    assert_eq!(talk.commit(&first).await.expect("again").next, Some(next.clone()));
+    assert_eq!(talk.commit(&first).await.expect("again"), Some(next.clone()));
 
     let last = Commit { go_on: true, ..commit_of(&grant, 1, &next.id) };
-    assert_eq!(talk.commit(&last).await, Ok(Committed { next: None }));
-    assert_eq!(talk.commit(&last).await, Ok(Committed { next: None }));
+    assert_eq!(talk.commit(&last).await, Ok(None));
+    assert_eq!(talk.commit(&last).await, Ok(None));
     assert_eq!(talk.history().await, ["input of one", "m", "answer to one", "input of two", "answer to two"]);
     assert_eq!(talk.load().await.head.version, 2);
     assert_eq!(talk.claim(&claim()).await, Claimed::NothingToDo);
@@ -112,7 +126,7 @@ pub async fn without_going_on_the_next_call_is_orphaned(bench: Bench) {
     let (_open, talk) = bench.talk(limits());
     let grant = talk.granted("one").await;
     talk.waiting(&begin("two"), 1).await;
-    assert_eq!(talk.commit(&commit(&grant)).await, Ok(Committed { next: None }));
+    assert_eq!(talk.commit(&commit(&grant)).await, Ok(None));
     assert!(talk.is_overdue().await);
     let next = talk.takeover(&claim()).await;
     assert_eq!((next.call.id, next.call.attempts, next.call.resumes), (id("two"), 0, 0));
@@ -163,10 +177,10 @@ pub async fn the_same_commit_again_is_one_turn(bench: Bench) {
     let grant = talk.granted("one").await;
     let commit_it = commit(&grant);
     for _ in 0..3 {
-        assert_eq!(talk.commit(&commit_it).await, Ok(Committed { next: None }));
+        assert_eq!(talk.commit(&commit_it).await, Ok(None));
     }
     talk.turn("two").await;
-    assert_eq!(talk.commit(&commit_it).await, Ok(Committed { next: None }), "even a turn later");
+    assert_eq!(talk.commit(&commit_it).await, Ok(None), "even a turn later");
     assert_eq!(talk.history().await.len(), 4);
     assert_eq!(talk.load().await.head.version, 2);
 }
@@ -176,10 +190,10 @@ pub async fn a_commit_again_after_another_took_over_has_no_next(bench: Bench) {
     let grant = talk.granted("one").await;
     talk.waiting(&begin("two"), 1).await;
     let commit_it = Commit { go_on: true, ..commit(&grant) };
-    assert!(talk.commit(&commit_it).await.expect("commit").next.is_some());
+    assert!(talk.commit(&commit_it).await.expect("commit").is_some());
     let other = talk.takeover(&claim()).await;
     assert_eq!(other.call.id, id("two"));
-    assert_eq!(talk.commit(&commit_it).await, Ok(Committed { next: None }));
+    assert_eq!(talk.commit(&commit_it).await, Ok(None));
 }
 
 pub async fn a_commit_of_another_version_is_refused(bench: Bench) {
@@ -289,7 +303,8 @@ pub async fn announcements_tell_those_who_wait(bench: Bench) {
         (!heard.is_empty()).then_some(())
     })
     .await;
-    warm.commit(&commit(&grant)).await.expect("commit");
+    let marks = warm.renew(&renew(&grant)).await.expect("renew").mark;
+    warm.commit(&Commit { marks_seen: seen(marks.as_ref()), ..commit(&grant) }).await.expect("commit");
 
     let mut next = async |slot: &holdfast_sidecar::state::Slot| loop {
         let announced = tokio::time::timeout(Duration::from_secs(5), heard.recv()).await;

@@ -15,9 +15,30 @@ pub async fn interrupt_collects_marks_and_finds_only_live_calls(bench: Bench) {
     assert_eq!(talk.interrupt("two", "{\"a\":3}").await, Interrupted::Marked);
     let pulse = talk.append(&append(&grant, 0, vec![])).await.expect("append");
     assert_eq!(pulse.mark, Some(blob("[{\"a\":1},{\"a\":2}]")));
-    let next = talk.commit(&Commit { go_on: true, ..commit(&grant) }).await.expect("commit").next;
+    let marks_seen = seen(pulse.mark.as_ref());
+    let next = talk.commit(&Commit { go_on: true, marks_seen, ..commit(&grant) }).await.expect("commit");
     assert_eq!(next.expect("two").mark, Some(blob("[{\"a\":3}]")));
     assert_eq!(talk.interrupt("one", "{}").await, Interrupted::NoRunningCall);
+}
+
+pub async fn a_commit_that_has_not_seen_every_mark_is_shown_them(bench: Bench) {
+    let (_open, talk) = bench.talk(limits());
+    let grant = talk.granted("one").await;
+    let unmarked = commit(&grant);
+    talk.interrupt("one", "{\"a\":1}").await;
+    talk.interrupt("one", "{\"a\":2}").await;
+    let first = blob("[{\"a\":1}]");
+    let all = blob("[{\"a\":1},{\"a\":2}]");
+    for blind in [&unmarked, &Commit { marks_seen: first.len(), ..unmarked.clone() }] {
+        let shown = talk.store.commit(&talk.slot, blind).await.expect("an answer");
+        assert_eq!(shown, Committed::Marked(all.clone()));
+    }
+    assert_eq!(talk.live().await.len(), 1, "nothing was written");
+    let end = Commit { marks_seen: all.len(), ..unmarked };
+    for _ in 0..2 {
+        assert_eq!(talk.commit(&end).await.expect("commit"), None);
+    }
+    assert_eq!(talk.history().await, ["input of one", "answer to one"]);
 }
 
 pub async fn rewrite_follows_its_condition(bench: Bench) {

@@ -113,7 +113,7 @@ async fn a_user_with_just_the_documented_rules_can_do_everything() {
     let steps = vec![step(StepKind::Message, "1")];
     user.append(&append(&grant, 0, steps)).await.expect("append");
     let failed = Commit { ended: Ended::Failed, go_on: true, ..commit(&grant) };
-    let next = user.commit(&failed).await.expect("commit").next.expect("two");
+    let next = user.commit(&failed).await.expect("commit").expect("two");
     let grant = Grant { call: *next, ..grant };
     crate::support::eventually("an announcement", || async {
         user.interrupt("two", "{}").await;

@@ -153,9 +153,11 @@ async fn work(store: Arc<FileStore>, n: usize, round: String) {
                 tell("journalled", &head);
             }
             let end = commit(grant.token, grant.session.version, &head, "done");
-            let committed = store.commit(&slot, &end).await.expect("commit");
+            let Committed::Done { next } = store.commit(&slot, &end).await.expect("commit") else {
+                panic!("nobody has marked it");
+            };
             tell("committed", &head);
-            let Some(next) = committed.next else { break };
+            let Some(next) = next else { break };
             grant.call = *next;
             grant.session.version += 1;
         }

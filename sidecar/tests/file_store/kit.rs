@@ -23,7 +23,7 @@ pub fn message(text: &str) -> Blob {
 }
 
 pub fn claim(nonce: u128) -> Claim {
-    Claim { holder: "test".into(), nonce: Nonce(nonce), known: None, epoch: Epoch(nonce + 1) }
+    Claim { holder: "test".into(), nonce: Nonce(nonce), known: None, epoch: Epoch(nonce + 1), leave: 0..0 }
 }
 
 pub fn begin(call: &str, nonce: u128) -> Begin {
@@ -64,6 +64,7 @@ pub fn commit(token: Token, version: u64, call: &str, text: &str) -> Commit {
         messages: vec![message(text)],
         ended: Ended::Completed,
         reply: Blob::json(&json!({"call": call})),
+        marks_seen: 0,
         go_on: true,
         events: vec![event(900, EventName::Completed)],
     }

@@ -213,9 +213,14 @@ impl Pair {
                 request.go_on = *go_on;
                 request.version += u64::from(*wrong_version);
                 request.meta = request.meta.filter(|_| *meta);
-                if let Ok(committed) = both!(self, commit(slot, &request)) {
+                let mut committed = both!(self, commit(slot, &request));
+                if let Ok(Committed::Marked(marks)) = &committed {
+                    request.marks_seen = marks.len();
+                    committed = both!(self, commit(slot, &request));
+                }
+                if let Ok(Committed::Done { next }) = &committed {
                     caller.version += 1;
-                    if let Some(next) = &committed.next {
+                    if let Some(next) = next {
                         caller.head(next);
                     }
                 }
@@ -239,6 +244,7 @@ impl Pair {
             Op::Retry { call, seen } => {
                 let request = Retry {
                     call: id(&format!("c{call}")),
+                    attempts: 0,
                     seen: u32::from(*seen),
                     context: Blob::empty(),
                     revision: "r3".into(),

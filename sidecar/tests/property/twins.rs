@@ -21,6 +21,8 @@ struct Seen {
     grants: Vec<Grant>,
     /// How long it believes the journal to be.
     journal: usize,
+    /// Bytes of the marks it has been told of.
+    marks: usize,
     version: u64,
     history: Option<Known>,
     last: Option<Request>,
@@ -105,7 +107,11 @@ impl<'a> Twins<'a> {
             Answer::Begun(Ok(Begun::Granted(grant)))
             | Answer::Claimed(Ok(Claimed::Granted(grant)))
             | Answer::Retried(Ok(Retried::Granted(grant))) => Some(*grant),
-            Answer::Committed(Ok(Committed { next: Some(call) })) => {
+            Answer::Committed(Ok(Committed::Marked(marks))) => {
+                seen.marks = marks.len();
+                None
+            }
+            Answer::Committed(Ok(Committed::Done { next: Some(call) })) => {
                 let latest = seen.grants.last().cloned();
                 latest.map(|latest| Grant { call: *call, ..latest })
             }
@@ -124,7 +130,8 @@ impl<'a> Twins<'a> {
                 seen.cursor = page.next;
                 None
             }
-            Answer::Pulse(Ok(_)) => {
+            Answer::Pulse(Ok(pulse)) => {
+                seen.marks = pulse.mark.map_or(0, |marks| marks.len());
                 if let Request::Append(append) = request {
                     seen.journal = append.at + append.steps.len();
                 }
@@ -139,6 +146,7 @@ impl<'a> Twins<'a> {
         }
         if let Some(grant) = grant {
             seen.journal = grant.call.steps.len();
+            seen.marks = grant.call.mark.as_ref().map_or(0, |marks| marks.len());
             seen.grants.push(grant);
         }
     }
@@ -155,6 +163,8 @@ impl<'a> Twins<'a> {
             nonce: Nonce(u128::from(nonce)),
             known: known(cache, seen),
             epoch: Epoch(unique),
+            // One of them is careful.
+            leave: if nonce == 5 { 1..3 } else { 0..0 },
         };
         let grant = |holder: Holder| -> Option<Grant> {
             let latest = seen.grants.last()?.clone();
@@ -219,6 +229,7 @@ impl<'a> Twins<'a> {
                     messages: texts("answer", messages),
                     ended,
                     reply: text("reply", 0),
+                    marks_seen: seen.marks,
                     go_on,
                     events: events(more),
                 })
@@ -232,6 +243,7 @@ impl<'a> Twins<'a> {
             Operation::Retry { call, seen, stream, nonce, cache } => Request::Retry(Retry {
                 call: call_id(call),
                 seen,
+                attempts: u32::from(nonce % 3),
                 context: text("context", 0),
                 revision: format!("r{unique}"),
                 stream,

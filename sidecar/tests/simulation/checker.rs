@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use holdfast_sidecar::session::Status;
 use holdfast_sidecar::state::{AgentState, Role};
 use holdfast_sidecar::tools::Safety;
 
@@ -256,12 +255,9 @@ impl Judge<'_> {
             };
             let times = self.histories[log.slot].notes.get(text).copied().unwrap_or(0);
             self.world.verdict(Promise::I3, times <= 1, || format!("{text} is there {times} times"));
-            let same_call = |other: &&super::world::Interruption| other.call == interruption.call;
-            let only = self.ledger.interruptions.iter().filter(same_call).count() == 1;
-            let stopped =
-                log.replies.values().last().is_some_and(|(status, _)| *status == Status::Interrupted);
-            let by_others = self.world.plan.settings.on_busy == holdfast_sidecar::store::OnBusy::Interrupt;
-            if only && stopped && !by_others && interruption.marked == Some(true) && !self.released(log) {
+            // Whether it came in time to stop anything or not.
+            let kept = !self.world.plan.fails_over() && !self.released(log);
+            if kept && interruption.marked == Some(true) {
                 self.world
                     .verdict(Promise::I1, times == 1, || format!("{text} was accepted and is not there"));
             }

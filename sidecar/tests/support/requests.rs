@@ -33,7 +33,13 @@ pub fn short_lease() -> Limits {
 }
 
 pub fn claim() -> Claim {
-    Claim { holder: "replica".to_owned(), nonce: Nonce::random(), known: None, epoch: Epoch::random() }
+    Claim {
+        holder: "replica".to_owned(),
+        nonce: Nonce::random(),
+        known: None,
+        epoch: Epoch::random(),
+        leave: 0..0,
+    }
 }
 
 pub fn begin(call: &str) -> Begin {
@@ -108,6 +114,7 @@ impl Talk {
             match self.claim(claim).await {
                 Claimed::Granted(grant) => Some(*grant),
                 Claimed::Held { .. } => None,
+                Claimed::Left => panic!("it was left where it is"),
                 Claimed::NothingToDo => panic!("there is nothing to claim"),
             }
         })
@@ -122,8 +129,12 @@ impl Talk {
         self.store.renew(&self.slot, renew).await
     }
 
-    pub async fn commit(&self, commit: &Commit) -> Result<Committed, StoreError> {
-        self.store.commit(&self.slot, commit).await
+    /// Ends a call; the next one, under the same lease.
+    pub async fn commit(&self, commit: &Commit) -> Result<Option<Box<HeadCall>>, StoreError> {
+        match self.store.commit(&self.slot, commit).await? {
+            Committed::Done { next } => Ok(next),
+            Committed::Marked(marks) => panic!("{:?} was not seen", String::from_utf8_lossy(&marks)),
+        }
     }
 
     pub async fn suspend(&self, suspend: &Suspend) {
@@ -196,6 +207,11 @@ pub fn renew(grant: &Grant) -> Renew {
     Renew { token: grant.token, call: grant.call.id.clone(), ran: 1, events: Vec::new() }
 }
 
+/// A holder that has seen these marks says so when it commits.
+pub fn seen(marks: Option<&Blob>) -> usize {
+    marks.map_or(0, |marks| marks.len())
+}
+
 pub fn commit(grant: &Grant) -> Commit {
     commit_of(grant, grant.session.version, &grant.call.id)
 }
@@ -211,6 +227,7 @@ pub fn commit_of(grant: &Grant, version: u64, call: &CallId) -> Commit {
         messages: vec![Blob::json(&format!("answer to {call}"))],
         ended: Ended::Completed,
         reply: blob("{\"ok\":true}"),
+        marks_seen: seen(grant.call.mark.as_ref()),
         go_on: false,
         events: Vec::new(),
     }
@@ -224,6 +241,7 @@ pub fn retry(call: &str, seen: u32) -> Retry {
     Retry {
         call: id(call),
         seen,
+        attempts: 0,
         context: blob("{\"again\":1}"),
         revision: "r3".to_owned(),
         stream: false,

@@ -49,7 +49,7 @@ impl AtRisk {
 }
 
 fn claim() -> Claim {
-    Claim { holder: "test".into(), nonce: Nonce::random(), known: None, epoch: Epoch::random() }
+    Claim { holder: "test".into(), nonce: Nonce::random(), known: None, epoch: Epoch::random(), leave: 0..0 }
 }
 
 fn begin(call: &str) -> Begin {
@@ -91,6 +91,7 @@ async fn run_a_call(store: &FileStore, slot: &Slot, call: &str, text: &str) {
         messages: vec![Blob::json(&json!({"text": text}))],
         ended: Ended::Completed,
         reply: Blob::json(&json!({})),
+        marks_seen: "[{}]".len(),
         go_on: true,
         events: vec![],
     };

@@ -19,7 +19,11 @@ fn unknown(outcome: &str) -> StoreError {
 }
 
 fn claiming<'a>(invocation: Invocation<'a>, claim: &Claim, creates: bool) -> Invocation<'a> {
-    let mut invocation = invocation.arg("holder", &claim.holder).arg("nonce", claim.nonce.to_string());
+    let mut invocation = invocation
+        .arg("holder", &claim.holder)
+        .arg("nonce", claim.nonce.to_string())
+        .arg("leaveFrom", claim.leave.start)
+        .arg("leaveTo", claim.leave.end);
     if creates {
         invocation = invocation.arg("epoch", claim.epoch.to_string());
     }
@@ -105,6 +109,7 @@ impl Store for RedisStore {
         Ok(match outcome.as_str() {
             "granted" => Claimed::Granted(Box::new(answer.grant(&Own::NOTHING)?)),
             "held" => Claimed::Held { for_ms: answer.number("a time")? },
+            "left" => Claimed::Left,
             "nothing" => Claimed::NothingToDo,
             other => return Err(unknown(other)),
         })
@@ -168,6 +173,7 @@ impl Store for RedisStore {
             .arg("revision", &commit.revision)
             .arg("ended", ended)
             .arg("reply", &commit.reply[..])
+            .arg("marksSeen", commit.marks_seen)
             .flag("goOn", commit.go_on)
             .arg("messages", commit.messages.len())
             .arg("events", commit.events.len());
@@ -178,8 +184,9 @@ impl Store for RedisStore {
             "committed" => {
                 let next = answer.optional_list("the next call")?;
                 let next = next.map(|mut next| next.head_call(&Own::NOTHING)).transpose()?;
-                Ok(Committed { next: next.map(Box::new) })
+                Ok(Committed::Done { next: next.map(Box::new) })
             }
+            "marked" => Ok(Committed::Marked(answer.blob("marks")?)),
             "lease-lost" => Err(StoreError::LeaseLost),
             other => Err(unknown(other)),
         }
@@ -223,6 +230,7 @@ impl Store for RedisStore {
             .arg("replyTtl", millis(self.limits.reply_ttl))
             .arg("call", retry.call.as_str())
             .arg("seen", retry.seen)
+            .arg("attempts", retry.attempts)
             .arg("context", &retry.context[..])
             .arg("revision", &retry.revision)
             .flag("stream", retry.stream)

@@ -77,7 +77,10 @@ impl SlotData {
             Some((grant, changes)) => {
                 Decision { outcome: Claimed::Granted(Box::new(grant)), changes, announce: false }
             }
-            None => Decision::nothing(Claimed::Held { for_ms: self.head.until.saturating_sub(now) }),
+            None if self.held(now) => {
+                Decision::nothing(Claimed::Held { for_ms: self.head.until.saturating_sub(now) })
+            }
+            None => Decision::nothing(Claimed::Left),
         }
     }
 
@@ -112,7 +115,12 @@ impl SlotData {
             revision: retry.revision.clone(),
             retry: reply.retry + 1,
             prior: reply.messages.len(),
-            progress: Progress { stream: retry.stream, ..Progress::default() },
+            progress: Progress {
+                stream: retry.stream,
+                attempts: retry.attempts,
+                attempts_total: retry.attempts,
+                ..Progress::default()
+            },
         };
         let changes = vec![Change::Unfinish(call.clone())];
         self.admit(now, limits, call, admitted, &retry.queued, &retry.claim, changes).map(Retried::from)
@@ -233,7 +241,7 @@ impl SlotData {
         self.grant_to(now, limits, claim, head, &self.queue[0], first, journal)
     }
 
-    /// The lease, if it is free, has run out, or is this very request's own.
+    /// The lease, if it is free or has run out, and the call is not to be left, or if it is this very request's own.
     #[expect(
         clippy::too_many_arguments,
         reason = "begin grants over a head call that is not in the data yet"
@@ -260,6 +268,9 @@ impl SlotData {
                 // Whoever had it did not give it back.
                 progress.attempts += 1;
                 progress.attempts_total += 1;
+            }
+            if claim.leave.contains(&progress.attempts) {
+                return None;
             }
             if died || head.interrupted {
                 progress.resumes += 1;

@@ -60,7 +60,7 @@ impl SlotData {
     ) -> Result<Decision<Committed>, StoreError> {
         if self.replies.get(&commit.call).is_some_and(|reply| reply.token == commit.token) {
             let next = self.queue.front().filter(|_| self.head.token == Some(commit.token));
-            return Ok(Decision::nothing(Committed {
+            return Ok(Decision::nothing(Committed::Done {
                 next: next.map(|id| Box::new(self.next(id, &self.journal))),
             }));
         }
@@ -71,6 +71,11 @@ impl SlotData {
             return Err(StoreError::LeaseLost);
         }
         let call = &self.calls[&commit.call];
+        if let Some(marks) = call.progress.mark.as_ref().filter(|marks| marks.len() != commit.marks_seen)
+            && !mutants::is(Mutant::MarksUnread)
+        {
+            return Ok(Decision::nothing(Committed::Marked(marks.clone())));
+        }
 
         let journalled: Vec<Blob> = journalled_messages(&self.journal).cloned().collect();
         let prior = &self.context[self.context.len().saturating_sub(call.prior)..];
@@ -116,7 +121,7 @@ impl SlotData {
         }
         let next = next.filter(|_| commit.go_on).map(|id| Box::new(self.next(id, &[])));
         changes.push(Change::Head(Box::new(head)));
-        Ok(Decision { outcome: Committed { next }, changes, announce: waited_for })
+        Ok(Decision { outcome: Committed::Done { next }, changes, announce: waited_for })
     }
 
     pub fn suspend(&self, now: Millis, limits: &Limits, suspend: &Suspend) -> Decision<()> {

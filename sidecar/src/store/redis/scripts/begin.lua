@@ -3,7 +3,7 @@
 -- PARTS prelude calls lease
 -- KEYS head ctx calls wal done digests tomb due reply live sessions
 -- ARGV channel slot session lease sessionTtl replyTtl queueLimit call digest context revision stream onBusy queued
--- ARGV holder nonce epoch knownEpoch knownVersion knownLen knownTail inputs then the messages of the input
+-- ARGV holder nonce leaveFrom leaveTo epoch knownEpoch knownVersion knownLen knownTail inputs then the messages of the input
 local s = read_session()
 local grave = read_grave(s, A.call)
 if grave and grave.knows then

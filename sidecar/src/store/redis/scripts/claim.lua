@@ -2,7 +2,7 @@
 -- Takes the lease of a slot that has work, where it is free.
 -- PARTS prelude calls lease
 -- KEYS head ctx calls wal done digests due sessions
--- ARGV slot session lease sessionTtl holder nonce knownEpoch knownVersion knownLen knownTail
+-- ARGV slot session lease sessionTtl holder nonce leaveFrom leaveTo knownEpoch knownVersion knownLen knownTail
 local s = read_session()
 if #s.queue == 0 then
   redis.call('ZREM', K.due, A.slot)
@@ -11,7 +11,7 @@ end
 expect_indexes()
 local first = read_call(s.queue[1])
 if not lease(s, first) then
-  return { 'held', fmt(s.till - now) }
+  return held(s) and { 'held', fmt(s.till - now) } or { 'left' }
 end
 s.parked = false
 local grant = granted(s, first, false)

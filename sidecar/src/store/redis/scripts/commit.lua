@@ -3,7 +3,7 @@
 -- PARTS prelude calls holder
 -- KEYS head ctx calls wal done digests due reply live sessions
 -- ARGV channel slot session lease sessionTtl replyTtl eventTtl eventBytes remembered
--- ARGV token version call turns hasMeta meta revision ended reply goOn messages events
+-- ARGV token version call turns hasMeta meta revision ended reply marksSeen goOn messages events
 -- ARGV then the messages, and the events: seq, name, data, place of the message
 local s = read_session()
 local header = s.exists and redis.call('LINDEX', K.reply, 0)
@@ -14,6 +14,9 @@ end
 local c = current(s)
 if not c or s.version ~= tonumber(A.version) then
   return { 'lease-lost' }
+end
+if c.mark and #c.mark ~= tonumber(A.marksSeen) then
+  return { 'marked', c.mark }
 end
 expect_indexes()
 expect(K.live, 'stream')

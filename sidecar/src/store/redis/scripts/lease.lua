@@ -1,14 +1,19 @@
 -- The lease, what it is granted with, and how calls come in.
 
--- Takes it for the call at the head, if it is free, has run out, or is this very request's own.
+-- Takes it for the call at the head, if it is free or has run out and the call is not to be left, or if it is this very
+-- request's own.
 local function lease(s, first)
   if not s.token or string.sub(s.token, -32) ~= A.nonce then
     if held(s) then
       return false
     end
+    -- Whoever had it did not give it back.
+    local attempts = first.attempts + (s.token and 1 or 0)
+    if attempts >= tonumber(A.leaveFrom) and attempts < tonumber(A.leaveTo) then
+      return false
+    end
     if s.token then
-      -- Whoever had it did not give it back.
-      count(first, 'attempts', first.attempts + 1)
+      count(first, 'attempts', attempts)
       count(first, 'total', first.total + 1)
     end
     if s.token or s.interrupted then

@@ -2,8 +2,8 @@
 -- Makes the last call, if it failed, live again: its input and what it said are in the history already.
 -- PARTS prelude calls lease
 -- KEYS head ctx calls wal done digests tomb due reply live sessions
--- ARGV slot session lease sessionTtl replyTtl call seen context revision stream queued
--- ARGV holder nonce epoch knownEpoch knownVersion knownLen knownTail
+-- ARGV slot session lease sessionTtl replyTtl call seen attempts context revision stream queued
+-- ARGV holder nonce leaveFrom leaveTo epoch knownEpoch knownVersion knownLen knownTail
 local s = read_session()
 local place = position(s, A.call)
 if place then
@@ -32,9 +32,11 @@ end
 if version ~= s.version then
   return { 'not-retryable' }
 end
-local c = { id = A.call, stream = A.stream == '1', ran = 0, resumes = 0, attempts = 0, total = 0 }
+local c = { id = A.call, stream = A.stream == '1', ran = 0, resumes = 0 }
+c.attempts, c.total = tonumber(A.attempts), tonumber(A.attempts)
 c.retry, c.prior = retry + 1, #reply - 2
 c.new = { 'digest:' .. c.id, digest, 'inputs:' .. c.id, '0', 'context:' .. c.id, A.context,
   'revision:' .. c.id, A.revision, 'stream:' .. c.id, A.stream,
-  'retry:' .. c.id, fmt(c.retry), 'prior:' .. c.id, fmt(c.prior) }
+  'retry:' .. c.id, fmt(c.retry), 'prior:' .. c.id, fmt(c.prior),
+  'attempts:' .. c.id, A.attempts, 'total:' .. c.id, A.attempts }
 return admit(s, nil, c, {})
