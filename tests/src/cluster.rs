@@ -12,6 +12,7 @@ pub mod redis;
 pub mod stage;
 pub mod talk;
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -102,14 +103,19 @@ pub fn eventually<T>(what: &str, budget: Duration, mut ask: impl FnMut() -> Resu
 pub struct Namespace(String);
 
 impl Namespace {
-    /// Runs a suite in a fresh namespace, gone when the suite ends well. When it ends badly, what is in it is printed
-    /// first, and it stays to be looked at.
+    /// Runs a suite in a fresh namespace, gone when the suite ends well. When it ends badly, what is in it is written down
+    /// first, and it stays to be looked at where somebody is there to look: its replicas would weigh upon the suites after it.
     pub fn scoped<T>(name: &str, suite: impl FnOnce(&Self) -> Result<T>) -> Result<T, String> {
         let namespace = Self::fresh(name).map_err(|error| format!("{error:#}"))?;
         let outcome = suite(&namespace);
         match &outcome {
-            Ok(_) => drop(kubectl(&["delete", "namespace", name, "--wait=false"])),
-            Err(_) => explain(name),
+            Ok(_) => discard(name),
+            Err(_) => {
+                explain(name);
+                if std::env::var_os("CI").is_some() {
+                    discard(name);
+                }
+            }
         }
         outcome.map_err(|error| format!("{error:#}"))
     }
@@ -141,30 +147,50 @@ impl Namespace {
     }
 }
 
-/// Prints what a person would ask for next: objects, descriptions, events and logs.
+fn discard(namespace: &str) {
+    let _ = kubectl(&["delete", "namespace", namespace, "--wait=false"]);
+}
+
+/// Writes down what a person would ask for next: objects, descriptions, events and logs. The objects are printed too; the rest
+/// is long, and would hide the reason of the failure.
 pub fn explain(namespace: &str) {
+    let objects = ["-n", namespace, "get", "agents,deploy,sts,pods,svc,pvc", "-o", "wide"];
+    let agents = ["-n", namespace, "logs", "-l", "holdfast.dev/agent", "--all-containers", "--prefix"];
+    let operators = ["-n", OPERATOR_NAMESPACE, "logs", "-l", "app.kubernetes.io/name=holdfast", "--prefix"];
     let questions: [&[&str]; 5] = [
-        &["-n", namespace, "get", "agents,deploy,sts,pods,svc,pvc", "-o", "wide"],
+        &objects,
         &["-n", namespace, "describe", "agents,pods"],
         &["-n", namespace, "get", "events", "--sort-by=.lastTimestamp"],
-        &["-n", namespace, "logs", "-l", "holdfast.dev/agent", "--all-containers", "--prefix", "--tail=200"],
-        &[
-            "-n",
-            OPERATOR_NAMESPACE,
-            "logs",
-            "-l",
-            "app.kubernetes.io/name=holdfast",
-            "--prefix",
-            "--tail=200",
-        ],
+        &[agents.as_slice(), &["--tail=-1"]].concat(),
+        &[operators.as_slice(), &["--tail=400"]].concat(),
     ];
+    let mut answers = String::new();
     for question in questions {
-        eprintln!("\n$ kubectl {}", question.join(" "));
-        match kubectl(question) {
-            Ok(answer) => eprintln!("{answer}"),
-            Err(error) => eprintln!("{error:#}"),
+        let answer = kubectl(question).unwrap_or_else(|error| format!("{error:#}"));
+        let answer = format!("\n$ kubectl {}\n{answer}", question.join(" "));
+        if question == objects {
+            eprintln!("{answer}");
         }
+        answers.push_str(&answer);
     }
+    let written = artefact(&format!("{namespace}.txt")).and_then(|path| {
+        std::fs::write(&path, &answers)?;
+        Ok(path)
+    });
+    match written {
+        Ok(path) => eprintln!("descriptions, events and logs: {}", path.display()),
+        Err(error) => eprintln!("{answers}\n{error:#}"),
+    }
+}
+
+/// A file for people who want to know more about a run, below `target/cluster/`.
+pub fn artefact(name: &str) -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    // target/<profile>/deps/<test>
+    let target = program.ancestors().nth(3).unwrap_or(Path::new("target"));
+    let folder = target.join("cluster");
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder.join(name))
 }
 
 pub const OPERATOR_NAMESPACE: &str = "holdfast-system";

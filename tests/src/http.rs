@@ -1,22 +1,36 @@
 //! A client that is nobody special: plain HTTP, JSON bodies, server-sent events.
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::{Method, Request};
+use hyper::http::Extensions;
+use hyper::{Method, Request, Response};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, HttpInfo, capture_connection};
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 
 /// A stream says something every 15 s, if only a comment. Whoever is silent twice as long is gone without a word.
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// A connection that nobody used for so long may be closed by its server at any time, also while a request is on its way to it.
+/// Every client asks again over a new one then, as this one does. What closes sooner was in use, and that is a failure.
+const IDLE: Duration = Duration::from_secs(1);
+
 #[derive(Clone)]
-pub struct Http(Client<HttpConnector, Full<Bytes>>);
+pub struct Http {
+    client: Client<HttpConnector, Full<Bytes>>,
+    /// Since when each connection, by its address on our side, has had nothing to do.
+    idle: Arc<Mutex<HashMap<SocketAddr, Instant>>>,
+    asked_again: Arc<AtomicUsize>,
+}
 
 impl Default for Http {
     fn default() -> Self {
@@ -27,14 +41,85 @@ impl Default for Http {
 impl Http {
     /// One that waits so long for a connection.
     pub fn patient(connect: Duration) -> Self {
-        Self(Client::builder(TokioExecutor::new()).build(connector(connect)))
+        Self::over(Client::builder(TokioExecutor::new()).build(connector(connect)))
     }
 
     /// The same, with a connection for every request.
     pub fn keeping_none(connect: Duration) -> Self {
         let mut client = Client::builder(TokioExecutor::new());
-        Self(client.pool_max_idle_per_host(0).build(connector(connect)))
+        Self::over(client.pool_max_idle_per_host(0).build(connector(connect)))
     }
+
+    fn over(client: Client<HttpConnector, Full<Bytes>>) -> Self {
+        Self { client, idle: Arc::default(), asked_again: Arc::default() }
+    }
+
+    /// How many requests met an idle connection in the moment it was closed, and were sent again.
+    pub fn asked_again(&self) -> usize {
+        self.asked_again.load(Relaxed)
+    }
+
+    /// A response, and our side of its connection.
+    async fn request(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(Response<Incoming>, Option<SocketAddr>)> {
+        let again = request.clone();
+        match self.once(request).await {
+            Err(broken) if broken.idle.is_some_and(|idle| idle >= IDLE) => {
+                self.asked_again.fetch_add(1, Relaxed);
+                Ok(self.once(again).await?)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    async fn once(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> std::result::Result<(Response<Incoming>, Option<SocketAddr>), Broken> {
+        let captured = capture_connection(&mut request);
+        let sent = Instant::now();
+        let answer = self.client.request(request).await;
+        let at = our_side(&captured);
+        let since = at.and_then(|at| self.idle().remove(&at));
+        let idle = since.map(|since| sent.saturating_duration_since(since));
+        answer.map(|response| (response, at)).map_err(|error| Broken { error: error.into(), at, idle })
+    }
+
+    /// The answer is whole: its connection may be used again.
+    fn rests(&self, connection: Option<SocketAddr>) {
+        self.idle().extend(connection.map(|at| (at, Instant::now())));
+    }
+
+    fn idle(&self) -> MutexGuard<'_, HashMap<SocketAddr, Instant>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that got no response.
+struct Broken {
+    error: anyhow::Error,
+    at: Option<SocketAddr>,
+    /// How long its connection had been idle; none for a new one.
+    idle: Option<Duration>,
+}
+
+impl From<Broken> for anyhow::Error {
+    fn from(broken: Broken) -> Self {
+        let on = match (broken.at, broken.idle) {
+            (None, _) => "without a connection".to_owned(),
+            (Some(at), None) => format!("on a new connection, or right after a stream, from {at}"),
+            (Some(at), Some(idle)) => format!("on a connection from {at} that was idle for {idle:.1?}"),
+        };
+        anyhow!("no response {on}: {:#}", broken.error)
+    }
+}
+
+fn our_side(captured: &CaptureConnection) -> Option<SocketAddr> {
+    let mut extras = Extensions::new();
+    captured.connection_metadata().as_ref()?.get_extras(&mut extras);
+    extras.get::<HttpInfo>().map(HttpInfo::local_addr)
 }
 
 fn connector(connect: Duration) -> HttpConnector {
@@ -84,9 +169,10 @@ impl Http {
     }
 
     async fn answer(&self, request: Request<Full<Bytes>>) -> Result<Answer> {
-        let response = self.0.request(request).await?;
+        let (response, connection) = self.request(request).await?;
         let status = response.status().as_u16();
-        let bytes = response.into_body().collect().await?.to_bytes();
+        let bytes = response.into_body().collect().await.context("the answer was cut")?.to_bytes();
+        self.rests(connection);
         let body = if bytes.is_empty() {
             Value::Null
         } else {
@@ -106,13 +192,14 @@ impl Http {
     ) -> Result<std::result::Result<Events, Answer>> {
         let mut headers = vec![("accept", "text/event-stream")];
         headers.extend(last_event_id.map(|id| ("last-event-id", id)));
-        let response = self.0.request(request(method, url, body, &headers)?).await?;
+        let (response, connection) = self.request(request(method, url, body, &headers)?).await?;
         let status = response.status().as_u16();
         let kind = response.headers().get("content-type").map(|kind| kind.to_str().unwrap_or("").to_owned());
         if status == 200 && kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Ok(Ok(Events { body: response.into_body(), buffer: Vec::new() }));
         }
-        let bytes = response.into_body().collect().await?.to_bytes();
+        let bytes = response.into_body().collect().await.context("the answer was cut")?.to_bytes();
+        self.rests(connection);
         Ok(Err(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) }))
     }
 }

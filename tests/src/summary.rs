@@ -33,6 +33,15 @@ pub struct Summary {
     pub verdict: Verdict,
 }
 
+/// One thing a client met on the way.
+#[derive(Debug, Clone, Copy)]
+pub struct Trouble<'a> {
+    /// Milliseconds since 1970.
+    pub at: u64,
+    pub told: &'a Told,
+    pub what: &'a str,
+}
+
 impl Summary {
     /// Asks for every session's state, through `door`, and judges.
     pub async fn of(
@@ -119,6 +128,25 @@ impl Summary {
         let not_completed: Vec<_> = ended.filter(|(_, end)| end["status"] != "completed").collect();
         ensure!(not_completed.is_empty(), "calls ended otherwise than completed: {not_completed:?}");
         Ok(())
+    }
+
+    /// Everything clients met that they should not have, in the order of time.
+    pub fn troubles(&self) -> Vec<Trouble<'_>> {
+        let mut troubles: Vec<_> = self
+            .told
+            .iter()
+            .flat_map(|told| told.marks.iter().map(move |mark| (told, mark)))
+            .filter_map(|(told, mark)| {
+                let what = match &mark.what {
+                    Happened::Failed(why) => why.as_str(),
+                    Happened::Cut => "its stream was cut",
+                    _ => return None,
+                };
+                Some(Trouble { at: mark.at, told, what })
+            })
+            .collect();
+        troubles.sort_by_key(|trouble| trouble.at);
+        troubles
     }
 
     /// Why requests failed, each reason once, with how often.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use crate::cluster::artefact;
 use crate::cluster::pods::Life;
 use crate::load::{Happened, How, Told};
 
@@ -29,12 +30,7 @@ pub struct Timeline {
 impl Timeline {
     /// Writes `<target>/cluster/<name>.svg`; where it is.
     pub fn write(&self, name: &str) -> Result<PathBuf> {
-        let program = std::env::current_exe()?;
-        // target/<profile>/deps/<test>
-        let target = program.ancestors().nth(3).unwrap_or(Path::new("target"));
-        let folder = target.join("cluster");
-        std::fs::create_dir_all(&folder)?;
-        let path = folder.join(format!("{name}.svg"));
+        let path = artefact(&format!("{name}.svg"))?;
         std::fs::write(&path, self.svg(name)).with_context(|| path.display().to_string())?;
         Ok(path)
     }

@@ -5,6 +5,8 @@
 
 #[path = "cluster/external_redis_restarted.rs"]
 mod external_redis_restarted;
+#[path = "cluster/files_rolled_out.rs"]
+mod files_rolled_out;
 #[path = "cluster/grace_period_cut_short.rs"]
 mod grace_period_cut_short;
 #[path = "cluster/image_changed.rs"]
@@ -23,6 +25,8 @@ mod pod_force_deleted;
 mod pod_oom_killed;
 #[path = "cluster/prompt_changed.rs"]
 mod prompt_changed;
+#[path = "cluster/redis_failed_over.rs"]
+mod redis_failed_over;
 #[path = "cluster/redis_node_drained.rs"]
 mod redis_node_drained;
 #[path = "cluster/redis_secret_rotated.rs"]
@@ -56,6 +60,8 @@ fn main() -> anyhow::Result<ExitCode> {
         sidecar_killed,
         grace_period_cut_short,
         redis_without_persistence,
+        redis_failed_over,
+        files_rolled_out,
         managed_redis_deleted,
         external_redis_restarted,
         scaled,

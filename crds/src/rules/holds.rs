@@ -166,11 +166,15 @@ fn has_user_info(url: &str) -> bool {
     rest.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
 }
 
+pub(super) fn user_info_in_base_url(agent: &Agent) -> Vec<String> {
+    let broken = agent.spec.model.base_url.as_deref().is_some_and(has_user_info);
+    broken.then(|| "spec.model.baseUrl".to_owned()).into_iter().collect()
+}
+
 pub(super) fn user_info_in_url(agent: &Agent) -> Vec<String> {
-    let AgentSpec { model, tools, state_store, .. } = &agent.spec;
+    let AgentSpec { tools, state_store, .. } = &agent.spec;
     let redis = state_store.as_ref().and_then(|store| store.redis.as_ref()?.url.as_deref());
     let mut urls: Vec<(String, &str)> = Vec::new();
-    urls.extend(model.base_url.as_deref().map(|url| ("spec.model.baseUrl".to_owned(), url)));
     urls.extend(redis.map(|url| ("spec.stateStore.redis.url".to_owned(), url)));
     for (index, tool) in tools.iter().enumerate() {
         urls.push((format!("spec.tools[{index}].mcp.url"), &tool.mcp.url));

@@ -10,6 +10,9 @@ use super::{
 /// Beyond this a node drain would wait longer than most clusters let it.
 pub const MAX_GRACE_PERIOD: Duration = Duration::from_secs(600);
 
+const USER_INFO_IN_URL: &str =
+    "a manifest holds no secret: remove user name and password from the URL and use a Secret reference";
+
 pub const RULES: &[Rule] = &[
     Rule {
         reason: "AgentName",
@@ -181,13 +184,23 @@ pub const RULES: &[Rule] = &[
         reads: &["spec.model.extraHeaders"],
         check: Always(holds::header_malformed),
     },
+    // Both at the object around the URL: the API server repeats the value it refuses, and this one holds a password.
     Rule {
         reason: "UserInfoInUrl",
-        message: "a manifest holds no secret: remove user name and password from the URL and use a Secret reference",
-        places: &["spec.model.baseUrl", "spec.tools[].mcp.url", "spec.stateStore.redis.url"],
-        field: None,
-        cel: "!self.matches('^[^/]*//[^/?#]*@')",
-        reads: &["spec.model.baseUrl", "spec.tools", "spec.stateStore.redis"],
+        message: USER_INFO_IN_URL,
+        places: &["spec.model"],
+        field: Some("baseUrl"),
+        cel: "!has(self.baseUrl) || !self.baseUrl.matches('^[^/]*//[^/?#]*@')",
+        reads: &["spec.model.baseUrl"],
+        check: Always(holds::user_info_in_base_url),
+    },
+    Rule {
+        reason: "UserInfoInUrl",
+        message: USER_INFO_IN_URL,
+        places: &["spec.tools[].mcp", "spec.stateStore.redis"],
+        field: Some("url"),
+        cel: "!has(self.url) || !self.url.matches('^[^/]*//[^/?#]*@')",
+        reads: &["spec.tools", "spec.stateStore.redis"],
         check: Always(holds::user_info_in_url),
     },
     Rule {

@@ -16,7 +16,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::stream;
 use http::HeaderValue;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
@@ -98,6 +98,9 @@ impl Teller {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+        // Its end may be the end of a drain, and then the connection's too. Said now, or the client's next request, sent in
+        // the moment it hears the end of this one, goes into a connection that closes.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
         response
     }
 

@@ -40,3 +40,25 @@ async fn a_connection_nobody_used_during_the_drain_is_closed_before_calls_are_re
     assert_eq!((late.status.as_u16(), late.header("connection")), (200, Some("close")));
     assert!(!call.is_finished(), "the call that runs was cut");
 }
+
+/// Nobody can say when a stream begins whether the replica will still be there when it ends. So its connection ends with it,
+/// and the stream's head says so: a client that was not told would send its next request into a connection that closes.
+#[tokio::test]
+async fn a_stream_is_the_last_thing_on_its_connection_and_says_so() {
+    let (model, mut asks) = Puppet::new();
+    let agent = Setup::with_model(model).start().await;
+    let body = json!({"input": "x", "stream": true}).to_string();
+    let length = body.len();
+    let head = format!(
+        "POST /v1/calls HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    let mut connection = TcpStream::connect(agent.address).await.expect("connected");
+    connection.write_all(format!("{head}{body}").as_bytes()).await.expect("sent");
+    asked(&mut asks).await.reply("done");
+    let mut heard = Vec::new();
+    soon("the end of the connection", connection.read_to_end(&mut heard)).await.expect("a clean end");
+    let heard = String::from_utf8(heard).expect("text");
+    let (head, events) = heard.split_once("\r\n\r\n").expect("a head");
+    assert!(head.lines().any(|line| line.eq_ignore_ascii_case("connection: close")), "{head}");
+    assert!(events.contains("event: call.completed") && events.ends_with("0\r\n\r\n"), "not whole: {events}");
+}

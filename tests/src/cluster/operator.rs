@@ -27,6 +27,12 @@ pub fn upgrade(sidecar: &str) -> Result<()> {
     .map(drop)
 }
 
+/// `helm test`: what it prints.
+pub fn test() -> Result<String> {
+    let timeout = format!("{}s", budgets::POD_READY.as_secs());
+    helm(&["test", "holdfast", "-n", OPERATOR_NAMESPACE, "--timeout", &timeout])
+}
+
 /// No operator at all. Back again when this is dropped.
 pub struct Away(());
 

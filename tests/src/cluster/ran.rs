@@ -1,6 +1,7 @@
 //! What a run in a cluster came to, and somebody who reads every session's state while it goes on.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -8,11 +9,17 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tokio::sync::Mutex;
 
+use super::pods::Pods;
 use super::stage::Stage;
 use super::talk::Talk;
 use crate::http::Http;
 use crate::load::How;
-use crate::summary::Summary;
+use crate::summary::{Summary, Trouble};
+
+/// So many troubles of a run are told: the first explain the rest.
+const TOLD: usize = 6;
+/// In milliseconds, longer than any stop: what happened to a pod before that explains nothing.
+const SHORTLY: u64 = 60_000;
 
 /// What somebody who reads states all the time has seen.
 #[derive(Debug, Default)]
@@ -44,6 +51,26 @@ impl Ran {
         ensure!(self.summary.cut_clients() > 0, "nobody was cut off: the fault reached no client");
         ensure!(self.summary.count(How::Background) > 0, "no client left its call behind");
         Ok(())
+    }
+
+    /// What the first few clients met, each with the pods that were being stopped or had just started at that time.
+    pub fn troubles(&self, pods: &Pods) -> String {
+        let lives = pods.lives();
+        let mut text = String::new();
+        for Trouble { at, told, what } in self.summary.troubles().into_iter().take(TOLD) {
+            let _ = write!(text, "\n  {} ({:?}), at {at}: {what}", told.call, told.how);
+            for (name, life) in &lives {
+                let happened = [("told to stop", life.deleted), ("ready", life.ready), ("gone", life.gone)];
+                let ends = life.ends.iter().map(|end| ("ended", Some(end.at)));
+                for (what, then) in happened.into_iter().chain(ends) {
+                    if let Some(ago) = then.and_then(|then| at.checked_sub(then)).filter(|ago| *ago < SHORTLY)
+                    {
+                        let _ = write!(text, "\n    {name} was {what} {:.1} s before", ago as f64 / 1000.0);
+                    }
+                }
+            }
+        }
+        text
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -234,6 +234,20 @@ impl<'a> Stage<'a> {
         Ok(states)
     }
 
+    /// Puts a file where the agent finds it; `path` is that of the interface.
+    pub fn hand_in(&self, path: &str, content: &str) -> Result<()> {
+        let url = format!("{}{path}", self.door);
+        let answer = self.runtime.block_on(self.client.http.put_text(&url, content))?;
+        ensure!(matches!(answer.status, 200 | 201), "{} {}", answer.status, answer.body);
+        Ok(())
+    }
+
+    pub fn read_file(&self, path: &str) -> Result<String> {
+        let answer = self.runtime.block_on(self.client.http.get(&format!("{}{path}", self.door)))?;
+        ensure!(answer.status == 200, "{} {}", answer.status, answer.body);
+        answer.body.as_str().map(str::to_owned).context("not a text")
+    }
+
     /// What the model was asked so far.
     pub fn asked(&self) -> Vec<Value> {
         self.model.ledger().records().into_iter().filter(|record| record["event"] == "asked").collect()
@@ -261,6 +275,10 @@ impl<'a> Stage<'a> {
             "reads of a state, and how many failed",
             &format!("{}, {}", ran.watched.reads, ran.watched.failures.len()),
         );
+        row(
+            "requests that met an idle connection's end, sent again",
+            &self.client.http.asked_again().to_string(),
+        );
         row("exit codes of agents", &format!("{ends:?}"));
         if !stopping.is_empty() {
             row("a pod from being told to stop to its exit", &stopping.to_string());
@@ -268,7 +286,7 @@ impl<'a> Stage<'a> {
         row("a picture of it", &picture.display().to_string());
         match judged(ran) {
             Ok(()) => Ok(report),
-            Err(error) => Err(error.context(report)),
+            Err(error) => Err(anyhow!("{report}{}\n{error:#}", ran.troubles(&self.pods))),
         }
     }
 

@@ -14,7 +14,7 @@ pub fn run(namespace: &Namespace) -> Result<String> {
     let rolled_out = ["rollout", "status", "statefulset/redis", "--timeout=120s"];
     namespace.kubectl(&rolled_out)?;
     let stage = Stage::set_without_store(namespace, &json!({}))?;
-    let ran = stage.under_load(Talk { sessions: 20, long: false, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: false, leave: true, files: false }, || {
         let before = redis::uid(namespace, "redis-0")?;
         stage.note("restart Redis");
         namespace.kubectl(&["rollout", "restart", "statefulset/redis"])?;

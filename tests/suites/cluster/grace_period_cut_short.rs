@@ -9,7 +9,7 @@ use serde_json::json;
 
 pub fn run(namespace: &Namespace) -> Result<String> {
     let stage = Stage::set(namespace, &json!({}))?;
-    let ran = stage.under_load(Talk { sessions: 24, long: true, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 24, long: true, leave: true, files: false }, || {
         for _ in 0..2 {
             let pod = stage.busiest()?;
             stage.note("2 s to stop");

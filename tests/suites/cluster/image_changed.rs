@@ -10,7 +10,7 @@ use serde_json::json;
 pub fn run(namespace: &Namespace) -> Result<String> {
     let other = images::another_tag()?;
     let stage = Stage::set(namespace, &json!({}))?;
-    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true, files: false }, || {
         stage.note("image");
         stage.change(&json!({"image": other}))
     })?;

@@ -9,7 +9,7 @@ use holdfast_tests::cluster::{Namespace, budgets, redis};
 pub fn run(namespace: &Namespace) -> Result<String> {
     let stage = Stage::set_without_store(namespace, &redis::managed())?;
     let pod = redis::managed_pod(AGENT);
-    let ran = stage.under_load(Talk { sessions: 20, long: false, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: false, leave: true, files: false }, || {
         let before = redis::uid(namespace, &pod)?;
         stage.note("delete the Redis pod");
         namespace.kubectl(&["delete", "pod", &pod, "--wait=false"])?;

@@ -11,7 +11,7 @@ pub fn run(namespace: &Namespace) -> Result<String> {
     // Not the node with the store: that is another failure, and another suite's.
     let store = namespace.kubectl(&["get", "pod/redis", "-o", "jsonpath={.spec.nodeName}"])?;
     let drained = node::workers()?.into_iter().find(|node| *node != store).context("no other node")?;
-    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true, files: false }, || {
         let there = stage.pod_list()?.iter().filter(|pod| stage::node(pod) == drained).count();
         ensure!(there > 0, "no replica is on {drained}");
         stage.note(&format!("drain {drained}"));

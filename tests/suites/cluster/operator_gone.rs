@@ -9,7 +9,7 @@ use serde_json::json;
 pub fn run(namespace: &Namespace) -> Result<String> {
     let stage = Stage::set(namespace, &json!({}))?;
     let away = operator::Away::send()?;
-    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true, files: false }, || {
         stage.restart()?;
         stage.note("delete pod");
         namespace.kubectl(&["delete", "pod", "--wait=false", stage::name(&stage.busiest()?)])?;

@@ -9,7 +9,7 @@ use serde_json::json;
 pub fn run(namespace: &Namespace) -> Result<String> {
     let other = images::another_tag()?;
     let stage = Stage::set(namespace, &json!({}))?;
-    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true, files: false }, || {
         for image in [other, images::PRESENT] {
             stage.note("helm upgrade");
             operator::upgrade(image)?;

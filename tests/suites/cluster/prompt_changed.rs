@@ -11,7 +11,7 @@ const NEW: &str = "You help customers, in few words.";
 
 pub fn run(namespace: &Namespace) -> Result<String> {
     let stage = Stage::set(namespace, &json!({}))?;
-    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true, files: false }, || {
         stage.note("prompt");
         stage.change(&json!({"systemPrompt": NEW}))
     })?;

@@ -11,7 +11,7 @@ pub fn run(namespace: &Namespace) -> Result<String> {
     let stage = Stage::set_without_store(namespace, &redis::managed())?;
     let pod = redis::managed_pod(AGENT);
     let home = namespace.kubectl(&["get", &format!("pod/{pod}"), "-o", "jsonpath={.spec.nodeName}"])?;
-    let ran = stage.under_load(Talk { sessions: 20, long: false, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: false, leave: true, files: false }, || {
         let before = redis::uid(namespace, &pod)?;
         stage.note(&format!("drain {home}"));
         let newcomers = stage.newcomers(redis::SURELY_GONE);

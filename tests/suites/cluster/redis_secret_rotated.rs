@@ -20,7 +20,7 @@ pub fn run(namespace: &Namespace) -> Result<String> {
     namespace.wait("pod/redis", "condition=Ready", budgets::POD_READY)?;
     let stage = Stage::set_without_store(namespace, &by_secret)?;
     let first = names(&stage)?;
-    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: true, leave: true, files: false }, || {
         stage.note("both passwords");
         acl(namespace, OLD, &format!(">{NEW}"))?;
         stage.note("the Secret");

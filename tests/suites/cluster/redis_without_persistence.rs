@@ -23,7 +23,7 @@ pub fn run(namespace: &Namespace) -> Result<String> {
         ensure!(condition["status"] == "False" && condition["reason"] == "MemoryOnly", "{condition}");
         Ok(condition["message"].as_str().unwrap_or_default().to_owned())
     })?;
-    let ran = stage.under_load(Talk { sessions: 20, long: false, leave: false }, || {
+    let ran = stage.under_load(Talk { sessions: 20, long: false, leave: false, files: false }, || {
         let pod = serde_json::from_str(&namespace.kubectl(&["get", "pod/redis", "-o", "json"])?)?;
         stage.note("kill -9 Redis");
         node::kill(&pod, "redis")?;

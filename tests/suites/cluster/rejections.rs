@@ -7,6 +7,9 @@ use holdfast_tests::cluster::Namespace;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/invalid");
 
+/// The one that `password-in-url.yaml` should not have in it.
+const PASSWORD: &str = "hunter2";
+
 pub fn run(namespace: &Namespace) -> Result<String> {
     let mut files: Vec<_> =
         std::fs::read_dir(EXAMPLES)?.map(|file| Ok(file?.path())).collect::<Result<_>>()?;
@@ -34,6 +37,7 @@ fn refusal(namespace: &Namespace, file: &Path) -> Result<String> {
         Err(error) => format!("{error:#}"),
     };
     ensure!(said.contains(promised), "expected {promised:?}, but it says:\n{said}");
+    ensure!(!said.contains(PASSWORD), "it repeats a password:\n{said}");
     // The first line is our own: which command failed.
     Ok(said.lines().skip(1).collect::<Vec<_>>().join("\n"))
 }

@@ -14,7 +14,7 @@ const REPLICAS: usize = 3;
 
 pub fn run(namespace: &Namespace) -> Result<String> {
     let stage = Stage::set(namespace, &json!({}))?;
-    let talk = Talk { sessions: 44, long: true, leave: false };
+    let talk = Talk { sessions: 44, long: true, leave: false, files: false };
     let ran = stage.under_load(talk, || {
         for _ in 0..RESTARTS {
             stage.restart()?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 pub fn run(namespace: &Namespace) -> Result<String> {
     let stage = Stage::set(namespace, &json!({}))?;
-    let talk = Talk { sessions: 20, long: true, leave: true };
+    let talk = Talk { sessions: 20, long: true, leave: true, files: false };
     let ran = stage.under_load(talk, || {
         for replicas in [1, 4] {
             stage.note(&format!("scale to {replicas}"));

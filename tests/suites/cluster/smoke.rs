@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use holdfast_tests::cluster::stage::REDIS;
-use holdfast_tests::cluster::{Namespace, budgets, eventually};
+use holdfast_tests::cluster::{Namespace, budgets, eventually, operator};
 
 const AGENT: &str = include_str!("smoke/agent.yaml");
 const CLIENT: &str = include_str!("smoke/client.yaml");
@@ -20,7 +20,9 @@ pub fn run(namespace: &Namespace) -> Result<String> {
     ensure!(first["status"] == "completed" && first["version"] == 1, "not a first answer: {first}");
     let second = call(namespace, "and again")?;
     ensure!(second["version"] == 2, "the conversation did not go on: {second}");
-    Ok("  an Agent became pods, and answered by the name of its Service".into())
+    let checked = eventually("`helm test`", budgets::OPERATOR_READY, operator::test)?;
+    ensure!(checked.contains("Succeeded"), "`helm test` says:\n{checked}");
+    Ok("  an Agent became pods, and answered by the name of its Service; `helm test` succeeded".into())
 }
 
 /// A call by the Service's name, from a pod that is nobody special.

@@ -23,7 +23,7 @@ pub fn run(namespace: &Namespace) -> Result<String> {
     );
     let deployment = format!("deployment/{AGENT}");
     let written = std::cell::Cell::new(0);
-    let ran = stage.under_load(Talk { sessions: SESSIONS, long: true, leave: true }, || {
+    let ran = stage.under_load(Talk { sessions: SESSIONS, long: true, leave: true, files: false }, || {
         stage.note("upgrade");
         let patch = json!({"spec": {"image": images::PRESENT}}).to_string();
         namespace.kubectl(&["patch", &format!("agent/{AGENT}"), "--type=merge", "-p", &patch])?;
