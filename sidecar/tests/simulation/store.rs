@@ -132,7 +132,7 @@ impl FaultyStore {
             self.world.count("takeovers after a suspension");
         }
         if call.attempts >= 2 {
-            self.world.ledger().suspected.insert(slot.clone());
+            self.world.suspect(slot);
         }
         if grant.history.from > 0 {
             self.world.count("warm starts");
@@ -168,8 +168,10 @@ impl Store for FaultyStore {
     async fn claim(&self, slot: &Slot, claim: &Claim) -> Result<Claimed, StoreError> {
         self.carry("claim", slot, async {
             let claimed = self.inner.claim(slot, claim).await;
-            if let Ok(Claimed::Granted(grant)) = &claimed {
-                self.granted(slot, grant);
+            match &claimed {
+                Ok(Claimed::Granted(grant)) => self.granted(slot, grant),
+                Ok(Claimed::Left) => self.world.suspect(slot),
+                _ => {}
             }
             claimed
         })

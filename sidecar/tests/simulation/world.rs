@@ -250,6 +250,11 @@ impl World {
         self.outage.load(Ordering::Relaxed)
     }
 
+    /// Its call may have to wait until no other suspect runs.
+    pub fn suspect(&self, slot: &Slot) {
+        self.ledger().suspected.insert(slot.clone());
+    }
+
     pub fn count(&self, what: &'static str) {
         *self.ledger().tally.happened.entry(what).or_default() += 1;
     }
