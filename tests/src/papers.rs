@@ -176,7 +176,11 @@ mod tests {
     fn log() -> Vec<Told> {
         vec![
             told("1", &edit("log", "one"), "Edited log at line 2"),
-            told("2", &edit("log", "two"), "log has changed meanwhile; nothing was written, read it again first"),
+            told(
+                "2",
+                &edit("log", "two"),
+                "log has changed meanwhile; nothing was written, read it again first",
+            ),
             told("3", &edit("log", "three"), "the tool did not answer within 5 s; its outcome is unknown"),
         ]
     }
