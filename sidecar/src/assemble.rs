@@ -14,7 +14,7 @@ use crate::session::Sessions;
 use crate::store::file::FileOptions;
 use crate::store::redis::{Credentials, RedisConfig, Standalone};
 use crate::store::{FileStore, MemoryStore, RedisStore, Store, StoreError};
-use crate::telemetry::{Measured, Metrics, traces};
+use crate::telemetry::{self, Measured, Metrics, traces};
 use crate::tools::{self, Tools};
 use crate::workspace::local::Local;
 use crate::workspace::remote::Remote;
@@ -60,13 +60,14 @@ pub async fn assemble(agent: &Agent, config: &Config, secrets: &Secrets) -> Resu
     let workspace = config.files.as_ref().map(|files| open_files(files, config, secrets)).transpose()?;
     #[cfg(feature = "failpoints")]
     let workspace = workspace.as_ref().map(crate::failpoints::armed_files);
-    let tools = tools::from_manifest(agent, secrets, workspace.clone())?;
+    let files_for = |by| workspace.as_ref().map(|files| telemetry::measured_files(&metrics, by, files));
+    let tools = tools::from_manifest(agent, secrets, files_for("tool"))?;
     let tools = Arc::new(Measured::new(&metrics, &traces, tools));
     // Who takes over a call at once should offer the tools that the call began with.
     tools.settle().await;
     #[cfg(feature = "failpoints")]
     let (store, model, tools) = crate::failpoints::armed(store, model, tools);
-    let sessions = Sessions::with_workspace(store, model, tools, settings, workspace);
+    let sessions = Sessions::with_workspace(store, model, tools, settings, files_for("client"));
     Ok(Assembled { sessions, auth, metrics })
 }
 

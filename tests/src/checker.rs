@@ -9,6 +9,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::load::Told;
+use crate::papers;
 
 /// Everything there is to judge by.
 #[derive(Default)]
@@ -22,6 +23,8 @@ pub struct Evidence {
     pub states: BTreeMap<(String, String), Value>,
     /// Tools that must never run twice.
     pub unsafe_tools: BTreeSet<String>,
+    /// The files that were ordered, as they are in the end.
+    pub files: papers::Found,
 }
 
 /// `broken` of `of`, with the first few cases.
@@ -50,6 +53,10 @@ pub struct Verdict(pub BTreeMap<&'static str, Count>);
 impl Verdict {
     pub fn is_clean(&self) -> bool {
         self.0.values().all(|count| count.broken == 0)
+    }
+
+    pub fn count(&mut self, promise: &'static str, kept: bool, case: impl FnOnce() -> String) {
+        self.0.entry(promise).or_default().judge(kept, case);
     }
 
     pub fn broken(&self, promise: &str) -> usize {
@@ -98,6 +105,7 @@ pub fn judge(evidence: &Evidence) -> Verdict {
     judge_sessions(evidence, &histories, &mut verdict);
     judge_transcripts(evidence, &histories, &owner, &mut verdict);
     judge_tools(evidence, &mut verdict);
+    papers::judge(&evidence.told, &evidence.files, &mut verdict);
     verdict
 }
 

@@ -153,8 +153,11 @@ impl Http {
     }
 
     /// Bytes that are no JSON.
-    pub async fn put_text(&self, url: &str, text: &str) -> Result<Answer> {
-        let request = Request::builder().method(Method::PUT).uri(url);
+    pub async fn put_text(&self, url: &str, text: &str, headers: &[(&str, &str)]) -> Result<Answer> {
+        let mut request = Request::builder().method(Method::PUT).uri(url);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         self.answer(request.body(Full::new(Bytes::from(text.to_owned())))?).await
     }
 

@@ -12,6 +12,7 @@ pub mod http;
 pub mod ledger;
 pub mod live;
 pub mod load;
+pub mod papers;
 pub mod programs;
 pub mod redis;
 pub mod replica;

@@ -31,7 +31,7 @@ impl Doors {
         self.lock().retain(|open| open != url);
     }
 
-    fn pick(&self, n: usize) -> Option<String> {
+    pub fn pick(&self, n: usize) -> Option<String> {
         let doors = self.lock();
         (!doors.is_empty()).then(|| doors[n % doors.len()].clone())
     }

@@ -12,6 +12,7 @@ use crate::fake_model::FakeModel;
 use crate::fake_tools::FakeTools;
 use crate::ledger::Ledger;
 use crate::load::{Call, Client, How, Log, Session};
+use crate::papers;
 use crate::redis::{Options, RedisServer};
 use crate::replica::Replica;
 use crate::summary::{Summary, UNSAFE_TOOL};
@@ -117,6 +118,9 @@ impl Stage {
                     user: format!("user-{}", n / 2),
                     session: format!("session-{n}-{}", call / LONGEST_SESSION),
                 };
+                if call % LONGEST_SESSION == 0 {
+                    self.hand_in(&session, &log_of(call)).await;
+                }
                 let how = if (n + call) % 2 == 0 { How::Stream } else { How::Plain };
                 let said = line(n, call, talk);
                 let call_now = Call { id: format!("call-{n}-{call}"), said, how };
@@ -129,6 +133,20 @@ impl Stage {
             }
         });
         futures::future::join_all(clients).await;
+    }
+
+    /// A log to write in, handed in by whoever of its two writers comes first.
+    async fn hand_in(&self, session: &Session, path: &str) {
+        for door in 0.. {
+            if let Some(door) = self.client.doors.pick(door) {
+                let url = format!("{door}{}/files/{path}", session.path());
+                let put = self.client.http.put_text(&url, papers::BLANK, &[("if-none-match", "*")]).await;
+                if put.is_ok_and(|answer| matches!(answer.status, 201 | 412)) {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// A first try of a call whose client does not stay for the answer.
@@ -153,15 +171,23 @@ impl Stage {
     }
 }
 
-/// What a client says: plain, slow, or in need of tools; never the same twice.
+/// A user's sessions of the same time write in one log.
+fn log_of(call: usize) -> String {
+    format!("log-{}.md", call / LONGEST_SESSION)
+}
+
+/// What a client says: plain, slow, in need of tools, or of something to be written; never the same twice.
 fn line(client: usize, call: usize, talk: &Talk) -> String {
     let mark = format!("s{client} c{call}");
     let tool = |name: &str| json!({"name": name, "input": {"mark": mark, "delayMs": talk.tools_ms}});
-    let orders = match (client + call) % 4 {
+    let paper = || papers::write(&format!("paper-{client}-{}.md", call / LONGEST_SESSION), &mark);
+    let orders = match (client + call) % 6 {
         0 => json!({"words": 12, "tokenDelayMs": 20}),
         1 => json!({"tools": [tool("refund")], "delayMs": 50}),
         2 if talk.slow => json!({"words": 30, "tokenDelayMs": 100}),
         2 => json!({"tools": [tool("lookup"), tool("refund")]}),
+        3 => json!({"tools": [papers::edit(&log_of(call), &mark)]}),
+        4 => json!({"tools": [tool("lookup"), papers::edit(&log_of(call), &mark), paper()]}),
         _ => return mark,
     };
     format!("{mark} #{orders}")
@@ -194,6 +220,8 @@ spec:
     type: Redis
     redis:
       url: {redis}
+  filesystem:
+    type: Remote
   session:
     leaseDuration: {}s
   shutdown:

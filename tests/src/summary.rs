@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::checker::{Evidence, Verdict, judge};
 use crate::http::Http;
 use crate::load::{Client, Happened, How, Session, Told};
+use crate::papers;
 
 /// The tools of `FakeTools::witness` that must never run twice.
 pub const UNSAFE_TOOL: &str = "refund";
@@ -62,7 +63,9 @@ impl Summary {
         }
         let unknown = states.values().filter(|state| state.to_string().contains(OUTCOME_UNKNOWN)).count();
         let sessions = states.len();
-        let evidence = Evidence { model, tools, unsafe_tools: [UNSAFE_TOOL.to_owned()].into(), states, told };
+        let files = papers::find(http, door, &told).await?;
+        let unsafe_tools = [UNSAFE_TOOL.to_owned()].into();
+        let evidence = Evidence { model, tools, unsafe_tools, states, files, told };
         let verdict = judge(&evidence);
         let told = evidence.told;
         let resumed = || told.iter().filter(|told| told.resumes > 0);

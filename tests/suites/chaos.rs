@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use holdfast_tests::checker;
+use holdfast_tests::papers;
 use holdfast_tests::stage::{LEASE, Stage, Talk};
 use resume::{AFTER_A_KILL, AFTER_A_STOP, Leaving};
 
@@ -90,6 +91,7 @@ async fn kills_pauses_and_a_restarted_redis_lose_nothing() -> Result<()> {
     ensure!(faults.each_kind_came(), "a kind of fault never came: {faults}");
     ensure!(faults.total() >= wanted && summary.calls() as u64 >= calls, "too little happened: {faults}");
     ensure!(summary.resumed > 0 && summary.failures + summary.cuts > 0, "no fault reached a call");
+    ensure!(summary.verdict.of(papers::LOST) > 0, "no file was written");
     Ok(())
 }
 

@@ -63,7 +63,8 @@ async fn serve(agent: &Agent, arguments: RunArguments) -> Result<(), Failure> {
     if !arguments.log_format.is_json() {
         greet(agent, address);
     }
-    serve::run(Service { sessions, auth, metrics, times: config.stop }, listeners, stops).await;
+    let service = Service { sessions, auth, metrics, times: config.stop, stalled: serve::STALLED };
+    serve::run(service, listeners, stops).await;
     Ok(())
 }
 

@@ -28,7 +28,7 @@ use super::open::{Counted, OpenRequests};
 /// balancers' own idle time, so that it is they who close.
 const IDLE: Duration = Duration::from_secs(75);
 /// How long a client may take no byte of its answer before it is given up.
-const STALLED: Duration = Duration::from_secs(30);
+pub const STALLED: Duration = Duration::from_secs(30);
 /// A pause when no connection can be accepted, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -43,11 +43,18 @@ pub struct Port {
     listener: TcpListener,
     open: Arc<OpenRequests>,
     closing: CancellationToken,
+    /// How long a client may take no byte of its answer.
+    stalled: Duration,
 }
 
 impl Port {
-    pub fn new(listener: TcpListener, open: Arc<OpenRequests>, closing: CancellationToken) -> Self {
-        Self { listener, open, closing }
+    pub fn new(
+        listener: TcpListener,
+        open: Arc<OpenRequests>,
+        closing: CancellationToken,
+        stalled: Duration,
+    ) -> Self {
+        Self { listener, open, closing, stalled }
     }
 
     /// Accepts until it is told to close; then ends idle connections and waits for the others.
@@ -74,6 +81,7 @@ impl Port {
             let _ = stream.set_nodelay(true);
             let Ok(local) = stream.local_addr() else { continue };
             let (answer, open, closing) = (answer.clone(), Arc::clone(&self.open), self.closing.clone());
+            let stream = Patient::new(stream, self.stalled);
             connections.spawn(hold(stream, Peers { remote, local }, answer, open, closing));
         }
         drop(self.listener);
@@ -83,7 +91,7 @@ impl Port {
 }
 
 async fn hold<A, F>(
-    stream: TcpStream,
+    stream: Patient,
     peers: Peers,
     answer: A,
     open: Arc<OpenRequests>,
@@ -115,7 +123,7 @@ async fn hold<A, F>(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
-        .serve_connection(TokioIo::new(Patient::new(stream)), service);
+        .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         biased;
@@ -138,12 +146,13 @@ async fn hold<A, F>(
 /// A stream whose other end may be slow, but must not stand still.
 struct Patient {
     stream: TcpStream,
+    patience: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patient {
-    fn new(stream: TcpStream) -> Self {
-        Self { stream, stalled: None }
+    fn new(stream: TcpStream, patience: Duration) -> Self {
+        Self { stream, patience, stalled: None }
     }
 
     fn unless_stalled<T>(
@@ -155,7 +164,7 @@ impl Patient {
             self.stalled = None;
             return written;
         }
-        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(STALLED)));
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(self.patience)));
         match stalled.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
             Poll::Pending => Poll::Pending,

@@ -26,8 +26,8 @@ use crate::config::StopTimes;
 use crate::session::Sessions;
 use crate::telemetry::Metrics;
 
-pub use connection::Peers;
 use connection::Port;
+pub use connection::{Peers, STALLED};
 pub use open::OpenRequests;
 use stop::Orders;
 pub use stop::Stop;
@@ -47,25 +47,27 @@ pub struct Service {
     pub auth: Auth,
     pub metrics: Arc<Metrics>,
     pub times: StopTimes,
+    /// How long a client may take no byte of its answer before it is given up: [`STALLED`].
+    pub stalled: Duration,
 }
 
 /// Serves until it is told to stop, and then until nobody is left or its time is over. Each request to stop after the
 /// first hurries it.
 pub async fn run(service: Service, listeners: Listeners, stops: mpsc::Receiver<Stop>) {
-    let Service { sessions, auth, metrics, times } = service;
+    let Service { sessions, auth, metrics, times, stalled } = service;
     let open = Arc::new(OpenRequests::default());
     let closing = CancellationToken::new();
     let readiness = Arc::new(Readiness::new(sessions.clone()));
     let (drain, mut asked_to_drain) = mpsc::channel(1);
 
     let api = Api::new(App::new(sessions.clone(), auth));
-    let clients = Port::new(listeners.clients, Arc::clone(&open), closing.clone());
+    let clients = Port::new(listeners.clients, Arc::clone(&open), closing.clone(), stalled);
     let clients = tokio::spawn(clients.serve(move |request, _| {
         let api = api.clone();
         async move { api.answer(request).await }
     }));
     let admin = Admin::new(Arc::clone(&readiness), Arc::clone(&metrics), Arc::clone(&open), drain);
-    let platform = Port::new(listeners.platform, Arc::default(), closing.clone());
+    let platform = Port::new(listeners.platform, Arc::default(), closing.clone(), stalled);
     let platform = tokio::spawn(platform.serve(move |request, peers| {
         let admin = admin.clone();
         async move { admin.answer(request, peers).await }

@@ -17,6 +17,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 
 type Label = [(&'static str, &'static str); 1];
 type Labels = [(&'static str, &'static str); 2];
+type FileLabels = [(&'static str, &'static str); 3];
 type ToolLabel = Vec<(&'static str, String)>;
 
 /// From a tenth of a millisecond, a warm store, to ten seconds, an outage.
@@ -42,6 +43,9 @@ pub struct Metrics {
     tokens: Family<Label, Counter>,
     store_seconds: Family<Label, Histogram>,
     store_errors: Family<Labels, Counter>,
+    /// What was asked of the workspace, by whom, and what came of it.
+    file_seconds: Family<FileLabels, Histogram>,
+    file_bytes: Family<Labels, Counter>,
     draining: Gauge,
     drain_seconds: Gauge<f64, std::sync::atomic::AtomicU64>,
 }
@@ -65,6 +69,8 @@ impl Default for Metrics {
             tokens: Family::default(),
             store_seconds: Family::new_with_constructor(store),
             store_errors: Family::default(),
+            file_seconds: Family::new_with_constructor(store),
+            file_bytes: Family::default(),
             draining: Gauge::default(),
             drain_seconds: Gauge::default(),
         };
@@ -107,6 +113,10 @@ impl Metrics {
         let store = "Time of a store operation, by operation";
         registry.register_with_unit("store", store, Unit::Seconds, self.store_seconds.clone());
         registry.register("store_errors", "Failed store operations", self.store_errors.clone());
+        let file = "Time of an operation on files, by who asked, operation and outcome";
+        registry.register_with_unit("file", file, Unit::Seconds, self.file_seconds.clone());
+        let file_bytes = "Bytes of files, by who asked and direction";
+        registry.register("file_bytes", file_bytes, self.file_bytes.clone());
         registry.register("draining", "1 while the replica stops", self.draining.clone());
         let drain = "How long the drain took, or has taken so far";
         registry.register_with_unit("drain", drain, Unit::Seconds, self.drain_seconds.clone());
@@ -171,6 +181,22 @@ impl Metrics {
                 self.store_errors.get_or_create(&[("operation", operation), ("error", error.label())]).inc();
             }
         }
+    }
+
+    pub fn file_answered(
+        &self,
+        by: &'static str,
+        operation: &'static str,
+        outcome: &'static str,
+        took: Duration,
+    ) {
+        let labels = [("by", by), ("operation", operation), ("outcome", outcome)];
+        self.file_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+
+    pub fn file_bytes(&self, by: &'static str, direction: &'static str, bytes: usize) {
+        let counter = self.file_bytes.get_or_create(&[("by", by), ("direction", direction)]);
+        counter.inc_by(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
     pub fn drain(&self, so_far: Duration) {

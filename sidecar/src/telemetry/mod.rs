@@ -2,6 +2,7 @@
 //!
 //! A log line names a call and its session, never what was said, unless somebody asks for that in the environment.
 
+pub mod files;
 pub mod measured;
 pub mod metrics;
 pub mod traces;
@@ -12,6 +13,7 @@ use std::sync::OnceLock;
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
+pub use files::measured_files;
 pub use measured::Measured;
 pub use metrics::Metrics;
 pub use traces::Traces;

@@ -251,6 +251,23 @@ pub enum FileError {
     Store(#[from] StoreError),
 }
 
+impl FileError {
+    /// A word for numbers and logs.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Path(_) => "bad-path",
+            Self::NotFound(_) => "not-found",
+            Self::IsFolder(_) | Self::NotAFolder { .. } => "path-conflict",
+            Self::TooLarge { .. } => "too-large",
+            Self::TreeFull { .. } | Self::TooManyFiles { .. } => "full",
+            Self::Changed { .. } => "changed",
+            Self::Outside(_) => "outside",
+            Self::Fenced => "fenced",
+            Self::Store(error) => error.label(),
+        }
+    }
+}
+
 #[async_trait]
 pub trait Trees: Send + Sync + 'static {
     fn limits(&self) -> &TreeLimits;

@@ -193,3 +193,27 @@ async fn a_session_in_use_keeps_its_tree_even_where_no_file_is_looked_at() {
     assert_eq!(agent.get("/v1/sessions/used/files/a").await.body, "x");
     agent.get("/v1/sessions/left/files/a").await.problem(404, "no-such-file");
 }
+
+#[tokio::test]
+async fn what_clients_do_with_files_is_counted() {
+    let (agent, _folder) = with_files(Isolation::User).await;
+    let at = "/v1/users/u/sessions/s/files/a";
+    agent.send(put(at, "hello")).await.ok();
+    agent.send(put(at, "late").header("if-none-match", "*")).await.problem(412, "file-changed");
+    assert_eq!(agent.get(at).await.body, "hello");
+    agent.get("/v1/users/u/sessions/s/files").await.ok();
+    assert_eq!(agent.delete(at).await.status.as_u16(), 204);
+    let metrics = agent.platform(Method::GET, "/metrics").await;
+    let text = String::from_utf8(metrics.body.to_vec()).expect("UTF-8");
+    for (operation, outcome) in
+        [("put", "ok"), ("put", "changed"), ("read", "ok"), ("list", "ok"), ("delete", "ok")]
+    {
+        let labels = format!("by=\"client\",operation=\"{operation}\",outcome=\"{outcome}\"");
+        let line = format!("holdfast_file_seconds_count{{{labels}}} 1");
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    for direction in ["read", "written"] {
+        let line = format!("holdfast_file_bytes_total{{by=\"client\",direction=\"{direction}\"}} 5");
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}

@@ -1,6 +1,6 @@
-//! Connections kept open between two requests, while the replica stops.
+//! Connections on which nothing moves: between two requests while the replica stops, and clients that do not take their answer.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_sidecar::config::StopTimes;
 use holdfast_sidecar::serve::Stop;
@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::kit::{Puppet, SOON, Send, Setup, asked, send, soon};
+use crate::kit::{Puppet, Replica, SOON, Send, Setup, asked, send, soon};
 
 const DRAIN: Duration = Duration::from_millis(600);
 
@@ -61,4 +61,42 @@ async fn a_stream_is_the_last_thing_on_its_connection_and_says_so() {
     let (head, events) = heard.split_once("\r\n\r\n").expect("a head");
     assert!(head.lines().any(|line| line.eq_ignore_ascii_case("connection: close")), "{head}");
     assert!(events.contains("event: call.completed") && events.ends_with("0\r\n\r\n"), "not whole: {events}");
+}
+
+const STALLED: Duration = Duration::from_secs(1);
+
+/// Asks for more than any socket's buffers hold, and reads nothing.
+async fn greedy(agent: &Replica) -> TcpStream {
+    let mut raw = TcpStream::connect(agent.address).await.expect("connected");
+    raw.write_all(&b"GET /openapi.json HTTP/1.1\r\nhost: a\r\n\r\n".repeat(2000)).await.expect("sent");
+    raw
+}
+
+#[tokio::test]
+async fn a_client_that_takes_no_byte_is_hung_up_on() {
+    let agent = Setup { stalled: STALLED, ..Setup::default() }.start().await;
+    let began = Instant::now();
+    let mut client = greedy(&agent).await;
+    // It reads nothing, not even the end: but what it says meets nobody any more.
+    soon("the hang-up", async {
+        while client.write_all(b"\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert!(began.elapsed() >= STALLED, "too early: {:?}", began.elapsed());
+    agent.post("/v1/calls", json!({"input": "hello"})).await.ok();
+}
+
+#[tokio::test]
+async fn a_client_that_is_only_slow_is_not() {
+    let agent = Setup { stalled: STALLED, ..Setup::default() }.start().await;
+    let mut client = greedy(&agent).await;
+    let began = Instant::now();
+    let mut bytes = vec![0; 512 << 10];
+    while began.elapsed() < STALLED * 3 {
+        let read = soon("the next bytes", client.read(&mut bytes)).await.expect("an open connection");
+        assert!(read > 0, "hung up on after {:?}", began.elapsed());
+        tokio::time::sleep(STALLED / 20).await;
+    }
 }

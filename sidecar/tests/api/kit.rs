@@ -17,7 +17,7 @@ use holdfast_sidecar::serve::{self, Listeners, Service, Stop};
 use holdfast_sidecar::session::{Sessions, Settings};
 use holdfast_sidecar::state::{Block, Usage};
 use holdfast_sidecar::store::{Limits, MemoryStore, Store};
-use holdfast_sidecar::telemetry::{Measured, Metrics, Traces};
+use holdfast_sidecar::telemetry::{self, Measured, Metrics, Traces};
 use holdfast_sidecar::tools::{NoTools, Tools};
 use holdfast_sidecar::workspace::Workspace;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -44,6 +44,7 @@ pub struct Setup {
     pub workspace: Option<Workspace>,
     pub settings: Settings,
     pub times: StopTimes,
+    pub stalled: Duration,
     pub auth: Auth,
 }
 
@@ -56,6 +57,7 @@ impl Default for Setup {
             workspace: None,
             settings: Settings::default(),
             times: StopTimes { drain: SOON, tools: SOON, save: SOON, relay: SOON },
+            stalled: SOON,
             auth: Auth::None,
         }
     }
@@ -78,15 +80,17 @@ impl Setup {
         let mut settings = self.settings;
         settings.relay_timeout = self.times.relay;
         let (metrics, traces) = (Arc::new(Metrics::default()), Traces::default());
+        let workspace = self.workspace.map(|files| telemetry::measured_files(&metrics, "client", &files));
         let sessions = Sessions::with_workspace(
             Arc::new(Measured::new(&metrics, &traces, self.store)),
             Arc::new(Measured::new(&metrics, &traces, self.model)),
             Arc::new(Measured::new(&metrics, &traces, self.tools)),
             settings,
-            self.workspace,
+            workspace,
         );
         let (stops, stopped) = mpsc::channel(4);
-        let service = Service { sessions: sessions.clone(), auth: self.auth, metrics, times: self.times };
+        let Self { auth, times, stalled, .. } = self;
+        let service = Service { sessions: sessions.clone(), auth, metrics, times, stalled };
         let running = tokio::spawn(serve::run(service, listeners, stopped));
         Replica { address, platform, stops, running, sessions }
     }

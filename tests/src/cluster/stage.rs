@@ -237,7 +237,7 @@ impl<'a> Stage<'a> {
     /// Puts a file where the agent finds it; `path` is that of the interface.
     pub fn hand_in(&self, path: &str, content: &str) -> Result<()> {
         let url = format!("{}{path}", self.door);
-        let answer = self.runtime.block_on(self.client.http.put_text(&url, content))?;
+        let answer = self.runtime.block_on(self.client.http.put_text(&url, content, &[]))?;
         ensure!(matches!(answer.status, 200 | 201), "{} {}", answer.status, answer.body);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Killed at a line, not at a time: before and after every store operation, model call and tool run.
 
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use futures::stream::{self, StreamExt};
@@ -45,19 +46,31 @@ pub async fn die_at_each(budget: Duration) -> Result<()> {
         .flat_map(|(name, trigger)| ["before", "after"].map(|side| (format!("{name}.{side}"), trigger)))
         .collect();
     let tried = stream::iter(&points).map(|(point, trigger)| async move {
-        let died = tokio::time::timeout(budget, die_at(point, *trigger)).await;
-        died.with_context(|| format!("{point}: not within {} s", budget.as_secs()))?
-            .with_context(|| point.clone())
+        let (began, reached) = (Instant::now(), Mutex::new("its start"));
+        let died = tokio::time::timeout(budget, die_at(point, *trigger, &reached)).await;
+        let so_far = || *reached.lock().unwrap_or_else(PoisonError::into_inner);
+        died.with_context(|| {
+            format!("{point}: not within {} s; it had come to {}", budget.as_secs(), so_far())
+        })?
+        .with_context(|| format!("{point}, having come to {}", so_far()))?;
+        Ok(began.elapsed())
     });
-    let results: Vec<Result<()>> = tried.buffer_unordered(4).collect().await;
+    let results: Vec<Result<Duration>> = tried.buffer_unordered(4).collect().await;
     let failed: Vec<String> =
         results.iter().filter_map(|r| r.as_ref().err().map(|e| format!("{e:#}"))).collect();
-    println!("  died at {} of {} lines, and nothing was lost", results.len() - failed.len(), points.len());
+    let slowest = results.iter().flatten().max().map_or(0, Duration::as_secs);
+    println!(
+        "  died at {} of {} lines, and nothing was lost; the slowest took {slowest} s of {}",
+        results.len() - failed.len(),
+        points.len(),
+        budget.as_secs()
+    );
     ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
 
-async fn die_at(point: &str, trigger: Trigger) -> Result<()> {
+async fn die_at(point: &str, trigger: Trigger, reached: &Mutex<&'static str>) -> Result<()> {
+    let reach = |what| *reached.lock().unwrap_or_else(PoisonError::into_inner) = what;
     let stage = Stage::set("lines", 0).await?;
     let http = Http::default();
     stage.add_replica(&[("FAILPOINTS", &format!("{point}=return"))]).await?;
@@ -74,6 +87,7 @@ async fn die_at(point: &str, trigger: Trigger) -> Result<()> {
     let survivor = stage.replicas.lock().await[0].url.clone();
     let there = format!("{survivor}/v1/users/u/sessions/s");
 
+    reach("what makes it die");
     // The doomed one does what makes it die there. Its client sees nothing but a broken connection.
     let mut doomed = doomed;
     match trigger {
@@ -110,15 +124,18 @@ async fn die_at(point: &str, trigger: Trigger) -> Result<()> {
             holder.ended(Duration::from_secs(5)).await?;
         }
     }
+    reach("its death");
     let status = doomed.ended(Duration::from_secs(20)).await.context("no process died there")?;
     ensure!(!status.success(), "the process ended well instead of dying there");
 
+    reach("a replica that comes after");
     // Anybody who comes after finds everything, once.
     if stage.replicas.lock().await.is_empty() {
         stage.add_replica(&[]).await?;
     }
     let door = stage.replicas.lock().await[0].url.clone();
     stage.client.doors.open(&door);
+    reach("the same call, sent again");
     settle(&http, &format!("{door}/v1/users/u/sessions/s"), &call, trigger).await?;
     let refunds = stage.refunds()?;
     ensure!(refunds <= 1, "the unsafe tool ran {refunds} times");

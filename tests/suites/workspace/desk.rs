@@ -76,7 +76,7 @@ impl Desk {
 
     pub async fn hand_in(&self, replica: &Replica, path: &str, content: &str) -> Result<()> {
         let url = format!("{}{USER}/client/files/{path}", replica.url);
-        let answer = self.http.put_text(&url, content).await?;
+        let answer = self.http.put_text(&url, content, &[]).await?;
         ensure!(matches!(answer.status, 200 | 201), "{} {}", answer.status, answer.body);
         Ok(())
     }
