@@ -116,9 +116,9 @@ impl Memory {
 
     /// How long to leave this Agent alone after one more failure. Each has its own patience, so that a broken one
     /// does not slow the others.
-    pub fn failed(&self, agent: Place, permanent: bool) -> Duration {
+    pub fn failed(&self, agent: &Place, permanent: bool) -> Duration {
         let mut failures = lock(&self.failures);
-        let count = failures.entry(agent).or_default();
+        let count = failures.entry(agent.clone()).or_default();
         *count = count.saturating_add(1);
         if permanent {
             PERMANENT_RETRY
@@ -145,12 +145,12 @@ mod tests {
     fn patience_grows_by_agent_and_ends_with_success() {
         let (agent, other) = (Place::new("ns", "a"), Place::new("ns", "b"));
         let memory = Memory::default();
-        let waits: Vec<u128> = (0..12).map(|_| memory.failed(agent.clone(), false).as_millis()).collect();
+        let waits: Vec<u128> = (0..12).map(|_| memory.failed(&agent, false).as_millis()).collect();
         assert_eq!(waits[..3], [500, 1000, 2000]);
         assert_eq!(waits[11], LAST_RETRY.as_millis());
-        assert_eq!(memory.failed(other, false), FIRST_RETRY);
+        assert_eq!(memory.failed(&other, false), FIRST_RETRY);
         memory.succeeded(&agent);
-        assert_eq!(memory.failed(agent, false), FIRST_RETRY);
+        assert_eq!(memory.failed(&agent, false), FIRST_RETRY);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! ```
 //! One set of watches for the whole cluster, or one for each namespace the operator is told to look at.
 
-use std::{fmt::Debug, sync::Arc};
+use std::{fmt::Debug, panic::resume_unwind, sync::Arc};
 
 use futures::{
     FutureExt as _, Stream, StreamExt as _, TryStreamExt as _,
@@ -27,7 +27,7 @@ use kube::{
     Api, Client, Resource,
     runtime::{
         WatchStreamExt as _, applier,
-        controller::{self, ReconcileReason, ReconcileRequest},
+        controller::{self, Action, ReconcileReason, ReconcileRequest},
         reflector::{self, ObjectRef},
         watcher,
     },
@@ -37,11 +37,12 @@ use tokio::sync::{
     mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     watch,
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     build::{HTTPRoute, ServiceMonitor},
     context::Context,
+    error::Error,
     live::{Follower, Kind, Place},
     names, optional,
     reconcile::{on_error, reconcile},
@@ -159,7 +160,7 @@ async fn run_scope(
     let requests = queue.take_until(stop.cancelled_owned());
     let config = controller::Config::default().concurrency(CONCURRENCY);
     let applied = applier(
-        |agent, context| reconcile(agent, context).boxed(),
+        look,
         |agent, error, context| on_error(&agent, error, &context),
         Arc::clone(context),
         agents,
@@ -176,6 +177,13 @@ async fn run_scope(
         () = routes => {}
         () = monitors => {}
     }
+}
+
+/// In a task of its own: the applier asks all that are under way whenever one of them has got a step further.
+fn look(agent: Arc<Kept>, context: Arc<Context>) -> impl Future<Output = Result<Action, Error>> + Unpin {
+    // It is cancelled only together with whoever waits for it.
+    AbortOnDropHandle::new(tokio::spawn(reconcile(agent, context)))
+        .map(|looked| looked.unwrap_or_else(|died| resume_unwind(died.into_panic())))
 }
 
 fn follow_agents(context: &Arc<Context>, scope: &Scope, writer: reflector::store::Writer<Kept>) -> Requests {

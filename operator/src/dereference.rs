@@ -16,7 +16,7 @@ use crate::{
     references::{self, Access, Reference},
     rollout::Rollout,
     seen::{SeenDeployment, Sight as _},
-    store_check::Outcome,
+    store_check::{Outcome, is_local_name},
     stores::Question,
 };
 
@@ -235,7 +235,8 @@ fn question(agent: &Agent, redis: &Redis, inputs: &Inputs) -> Question {
     ];
     let reads = |version: &&String| read.iter().flatten().any(|read| version.starts_with(read));
     let versions: Vec<String> = inputs.references.iter().filter(reads).cloned().collect();
-    let namespace = if versions.is_empty() { String::new() } else { agent.namespace().unwrap_or_default() };
+    let everywhere = versions.is_empty() && !redis.url.as_deref().is_some_and(is_local_name);
+    let namespace = if everywhere { String::new() } else { agent.namespace().unwrap_or_default() };
     Question {
         namespace,
         url: redis.url.clone(),

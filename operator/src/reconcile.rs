@@ -64,8 +64,9 @@ async fn steps(agent: &Agent, context: &Context, span: &Span) -> Result<Action, 
 
 /// Each Agent has its own patience.
 pub fn on_error(agent: &Kept, error: &Error, context: &Context) -> Action {
-    let wait = context.memory.failed(Place::of(agent), error.is_permanent());
+    let place = Place::of(agent);
+    let wait = context.memory.failed(&place, error.is_permanent());
     context.metrics.failed(error.label());
-    tracing::warn!(%error, label = error.label(), retry_in = ?wait, "reconcile failed");
+    tracing::warn!(agent = %place, %error, label = error.label(), retry_in = ?wait, "reconcile failed");
     Action::requeue(wait)
 }

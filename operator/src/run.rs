@@ -34,7 +34,11 @@ const DRAIN: Duration = Duration::from_secs(10);
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
 pub fn log(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let wanted = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    let wanted = if wanted.is_empty() { "info" } else { &wanted };
+    // The controller's runtime opens a span a look, and writes it out for lines that are never written. Whoever wants
+    // its own words names it.
+    let filter = EnvFilter::new(format!("kube_runtime=warn,{wanted}"));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Text => logs.init(),

@@ -209,7 +209,7 @@ async fn tell<A: Resource<DynamicType = ()>>(
         let warning = !good && condition.status != "Unknown";
         // An Event that cannot be written is not worth failing for: the status says the same.
         if let Err(error) = context.events.tell(agent, condition, warning).await {
-            tracing::warn!(%error, "an Event could not be written");
+            tracing::warn!(agent = %Place::of(agent), %error, "an Event could not be written");
         }
     }
 }

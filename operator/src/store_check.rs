@@ -4,8 +4,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, RedisError, ServerErrorKind, TlsCertificates,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _,
+    RedisError, ServerErrorKind, TlsCertificates, aio::MultiplexedConnection,
 };
 
 use crate::conditions::{Finding, reason};
@@ -17,6 +17,8 @@ const OLDEST_REDIS: u32 = 7;
 /// Where a Redis is and whom to trust there. Holds a password: never printed, never kept.
 pub struct Address {
     pub url: String,
+    /// Where the agent's pods are: a name without dots is one of its Services.
+    pub namespace: String,
     pub certificate_authorities: Option<Vec<u8>>,
 }
 
@@ -63,19 +65,42 @@ async fn connect(address: Address) -> Result<MultiplexedConnection, Finding> {
             "the store's URL cannot be used: write redis://host:6379/0 or rediss://host:6379/0",
         )
     };
-    let authorities = address.certificate_authorities.filter(|_| address.url.starts_with("rediss:"));
-    let client = match authorities {
-        Some(root_cert) => Client::build_with_tls(
-            address.url,
-            TlsCertificates { client_tls: None, root_cert: Some(root_cert) },
-        ),
-        None => Client::open(address.url),
+    let store = address.url.as_str().into_connection_info().map_err(|_| invalid())?;
+    let store = as_the_pods_find_it(store, &address.namespace);
+    let encrypted = matches!(store.addr(), ConnectionAddr::TcpTls { .. });
+    let client = match address.certificate_authorities.filter(|_| encrypted) {
+        Some(root_cert) => {
+            Client::build_with_tls(store, TlsCertificates { client_tls: None, root_cert: Some(root_cert) })
+        }
+        None => Client::open(store),
     }
     .map_err(|_| invalid())?;
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(ANSWER_TIMEOUT));
     client.get_multiplexed_async_connection_with_config(&config).await.map_err(|error| refusal(&error))
+}
+
+/// Whether who is meant depends on the namespace of whoever asks.
+pub fn is_local_name(url: &str) -> bool {
+    url.into_connection_info().is_ok_and(|store| local_name(store.addr()).is_some())
+}
+
+fn local_name(address: &ConnectionAddr) -> Option<&str> {
+    let (ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) = address else { return None };
+    (!host.contains(['.', ':']) && host != "localhost").then_some(host)
+}
+
+/// Their search path begins with their own namespace, ours with another.
+fn as_the_pods_find_it(store: ConnectionInfo, namespace: &str) -> ConnectionInfo {
+    let Some(whole) = local_name(store.addr()).map(|name| format!("{name}.{namespace}.svc")) else {
+        return store;
+    };
+    let mut address = store.addr().clone();
+    if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } = &mut address {
+        *host = whole;
+    }
+    store.set_addr(address)
 }
 
 /// Refused us, or merely not heard from.
@@ -196,6 +221,23 @@ mod tests {
             ),
         ] {
             assert_eq!(said(&info, fsync), expected, "{info} {fsync:?}");
+        }
+    }
+
+    #[test]
+    fn a_short_name_is_looked_for_where_the_pods_are() {
+        for (url, expected) in [
+            ("redis://redis:6379", "redis.team.svc:6379"),
+            ("rediss://:word@redis:6380/1", "redis.team.svc:6380"),
+            ("redis://redis.data:6379", "redis.data:6379"),
+            ("redis://redis.data.svc.cluster.local", "redis.data.svc.cluster.local:6379"),
+            ("redis://127.0.0.1:6379", "127.0.0.1:6379"),
+            ("redis://[::1]:6379", "::1:6379"),
+            ("redis://localhost:6379", "localhost:6379"),
+        ] {
+            let store = as_the_pods_find_it(url.into_connection_info().unwrap(), "team");
+            assert_eq!(store.addr().to_string(), expected);
+            assert_eq!(is_local_name(url), expected.contains(".team."), "{url}");
         }
     }
 }

@@ -36,7 +36,7 @@ const AT_ONCE: usize = 8;
 /// Where a store is said to be. A new version of anything it is made of is another question.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Question {
-    /// Of the Secret and of the certificates; empty where there are none.
+    /// Of the Secret, of the certificates and of a short name; empty where there are none.
     pub namespace: String,
     pub url: Option<String>,
     pub url_from: Option<SecretKeyRef>,
@@ -174,7 +174,7 @@ async fn answer(client: &Client, question: &Question) -> Result<Outcome, Error> 
         (None, Some(from)) => lookup::secret_value(client, namespace, from).await?,
         (None, None) => None,
     };
-    Ok(store_check::check(Address { url, certificate_authorities }).await)
+    Ok(store_check::check(Address { url, namespace: namespace.clone(), certificate_authorities }).await)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
