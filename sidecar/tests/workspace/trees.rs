@@ -81,3 +81,22 @@ pub async fn a_tree_that_is_erased_is_gone_and_refuses_who_wrote_before(bench: B
     assert_eq!(late, Err(FileError::Fenced), "a floor never sinks");
     trees.erase(&Tree::Session(slot(None, "never used")), 1).await.expect("nothing to erase");
 }
+
+/// As a process leaves it that was killed while it removed a session's files.
+#[tokio::test]
+async fn a_tree_whose_end_was_cut_short_is_ended_again_and_takes_files() {
+    for missing in ["files", "meta/writers", "meta/temporary"] {
+        let trees = crate::kit::local(Default::default()).trees("ns.agent");
+        let tree = Tree::Session(slot(None, "s"));
+        write(&*trees, &tree, "a/b", "old").await;
+        let sessions = trees.folder().expect("a folder").join("agents/ns.agent/sessions");
+        let place =
+            std::fs::read_dir(sessions).expect("trees").next().expect("a tree").expect("an entry").path();
+        std::fs::remove_dir_all(place.join(missing)).expect("removed");
+        trees.erase(&tree, 7).await.expect("the same request again");
+        assert_eq!(read(&*trees, &tree, "a/b").await, None);
+        std::fs::remove_dir_all(place.join(missing)).expect("removed");
+        write(&*trees, &tree, "a/b", "new").await;
+        assert_eq!(read(&*trees, &tree, "a/b").await.as_deref(), Some("new"));
+    }
+}

@@ -47,6 +47,7 @@ impl<'a> Held<'a> {
             let ours = lock.metadata()?;
             match fs::metadata(meta.join("lock")) {
                 Ok(there) if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) => {
+                    make_rooms(place, &meta)?;
                     let files = Dir::open_ambient_dir(place.join("files"), ambient_authority())?;
                     sweep::mark_used(&meta.join("used"))?;
                     return Ok(Self { inner, place: place.to_owned(), meta, files, _lock: lock });
@@ -61,9 +62,7 @@ impl<'a> Held<'a> {
     fn open_lock(place: &Path, meta: &Path) -> io::Result<File> {
         let path = meta.join("lock");
         if fs::symlink_metadata(&path).is_err() {
-            for folder in [meta.join("writers"), meta.join("temporary"), place.join("files")] {
-                fs::create_dir_all(folder)?;
-            }
+            make_rooms(place, meta)?;
             // So that the tree itself is there after a power failure.
             for folder in place.ancestors().take(3).filter(|folder| !folder.as_os_str().is_empty()) {
                 File::open(folder)?.sync_all()?;
@@ -281,6 +280,16 @@ impl<'a> Held<'a> {
     fn temporary_of(op: &str) -> String {
         format!("{}.op", hash(op))
     }
+}
+
+/// The folders of a tree. One is missing in a new tree, and where a process was killed while it emptied this one.
+fn make_rooms(place: &Path, meta: &Path) -> io::Result<()> {
+    for folder in [meta.join("writers"), meta.join("temporary"), place.join("files")] {
+        if !folder.is_dir() {
+            fs::create_dir_all(folder)?;
+        }
+    }
+    Ok(())
 }
 
 fn check(path: &FilePath, condition: &Condition, before: Option<&About>) -> Result<(), FileError> {
