@@ -307,3 +307,40 @@ async fn different_slots_do_not_wait_for_one_another() {
         assert_eq!(task.await.expect("a task"), 20);
     }
 }
+
+#[tokio::test]
+async fn a_list_reads_what_has_changed_since_the_last() {
+    let folder = quick_folder();
+    let store = open(folder.path(), &FileOptions::default());
+    let user = slot("alice", "s").user.expect("a user");
+    for n in 0..3 {
+        talk(&store, &slot("alice", &n.to_string()), "c1", "hi").await;
+    }
+    let listed = store.list(&user, 9, None).await.expect("a list");
+    assert_eq!(listed.sessions.len(), 3);
+
+    // Somebody damages a file in a way that nothing but reading it can show.
+    let path = slot_files(folder.path()).remove(0);
+    let file = fs::File::options().write(true).open(&path).expect("the file");
+    let unchanged = file.metadata().and_then(|about| about.modified()).expect("its time");
+    std::os::unix::fs::FileExt::write_all_at(&file, b"#", 0).expect("damaged");
+    file.set_modified(unchanged).expect("its time");
+    assert_eq!(store.list(&user, 9, None).await.expect("a list"), listed, "it was read again");
+    file.set_modified(unchanged + Duration::from_secs(1)).expect("its time");
+    assert!(matches!(store.list(&user, 9, None).await, Err(StoreError::Corrupt(_))), "it was not read again");
+    std::os::unix::fs::FileExt::write_all_at(&file, b"{", 0).expect("repaired");
+
+    talk(&store, &slot("alice", "1"), "c2", "again").await;
+    store.delete(&slot("alice", "2")).await.expect("deleted");
+    let versions = |page: SessionPage| {
+        page.sessions
+            .into_iter()
+            .map(|row| (row.session.as_str().to_owned(), row.version))
+            .collect::<Vec<_>>()
+    };
+    let now = versions(store.list(&user, 9, None).await.expect("a list"));
+    assert_eq!(
+        now.iter().map(|(session, version)| (session.as_str(), *version)).collect::<Vec<_>>(),
+        [("1", 2), ("0", 1)]
+    );
+}

@@ -4,6 +4,7 @@
 //! Files ── cache      slots in memory, one turn at a time
 //!      ├── due        which of them have live calls
 //!      ├── slot_file  a slot and its file
+//!      ├── rows       what a list has read of them
 //!      ├── sweep      what has run out goes
 //!      ├── folder     names, the lock, how a file gets in place
 //!      └── disk       all that is asked of a disk
@@ -16,6 +17,7 @@ mod cache;
 mod disk;
 mod due;
 mod folder;
+mod rows;
 mod slot_file;
 mod sweep;
 #[cfg(test)]
@@ -32,6 +34,7 @@ use tracing::warn;
 use self::cache::{Cache, Turn};
 use self::due::Due;
 use self::folder::Folder;
+use self::rows::Rows;
 use self::slot_file::SlotFile;
 use self::sweep::Rounds;
 use super::clock::Clock;
@@ -80,6 +83,7 @@ impl FileStore {
             limits: limits.clone(),
             cache: Cache::new(options.cache_bytes),
             due: Due::default(),
+            rows: Rows::default(),
         };
         files.find_due().map_err(|error| OpenError::Unusable { folder: files.folder.due(), error })?;
         Ok(Self::over(Files(Arc::new(files)), limits))
@@ -95,6 +99,7 @@ struct Inner {
     limits: Limits,
     cache: Cache,
     due: Due,
+    rows: Rows,
     rounds: Rounds,
 }
 
@@ -195,11 +200,12 @@ impl Inner {
             if !folder::is_slot_file(&path) {
                 continue;
             }
-            let Some((slot, head)) = slot_file::peek(&path)? else { continue };
-            if slot.user.as_ref() != Some(user) {
-                return Err(slot_file::corrupt(&path, &format!("it holds session {slot}, of another user")));
+            let Some(row) = self.rows.of(&path)? else { continue };
+            if row.slot.user.as_ref() != Some(user) {
+                let what = format!("it holds session {}, of another user", row.slot);
+                return Err(slot_file::corrupt(&path, &what));
             }
-            rows.extend(head.row(&slot.session, now));
+            rows.extend(row.at(now));
         }
         Ok(rows)
     }
