@@ -190,3 +190,17 @@ fn the_committed_description_is_fresh() {
         std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.json")).expect("committed");
     assert!(printed.stdout == committed, "docs/openapi.json is stale: run `make generate`");
 }
+
+#[test]
+fn what_is_mistyped_is_told_with_what_to_write() {
+    let wrong = sidecar().args(["run", HELLO, "--listen", "8080"]).output().expect("it runs");
+    assert_eq!(wrong.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(said.contains("--listen") && said.contains("127.0.0.1:8080"), "{said}");
+    let help = sidecar().args(["run", "--help"]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&help.stdout).into_owned();
+    for name in ["HOLDFAST_STATE_DIR", "HOLDFAST_SECRETS_DIR", "HOLDFAST_SECRET_<NAME>_<KEY>", "HOLDFAST_LOG"]
+    {
+        assert!(said.contains(name), "{name} is not in {said}");
+    }
+}

@@ -16,9 +16,15 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+const FIRST_STEPS: &str = "\
+First steps:
+  holdfast-sidecar run examples/hello.yaml      in one terminal
+  holdfast-sidecar chat                         in another";
+
 /// Runs LLM agents that never lose a conversation.
 #[derive(Debug, Parser)]
-#[command(name = "holdfast-sidecar", version, arg_required_else_help = true)]
+#[command(name = "holdfast-sidecar", bin_name = "holdfast-sidecar", version, arg_required_else_help = true)]
+#[command(after_help = FIRST_STEPS)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -17,19 +17,32 @@ use crate::secrets::Secrets;
 use crate::serve::{self, Listeners, Service, Stop};
 use crate::telemetry::{self, LogFormat};
 
+const ENVIRONMENT: &str = "\
+Environment:
+  HOLDFAST_STATE_DIR             Where conversations are kept, if the manifest does not say
+                                 [default: ~/.local/state/holdfast/<agent>]
+  HOLDFAST_SECRETS_DIR           A Secret's key is read from the file <name>/<key> in it, or else from
+  HOLDFAST_SECRET_<NAME>_<KEY>   (upper case, every other character _)
+  HOLDFAST_LOG, RUST_LOG         What is logged [default: info]
+  HOLDFAST_LOG_CONTENT=true      Log what is said, too
+
+It ends with 0 when it was stopped, 1 when it failed, 2 when the manifest or the arguments are wrong.";
+
 #[derive(Debug, Args)]
+#[command(after_help = ENVIRONMENT)]
 pub struct RunArguments {
     /// The Agent manifest.
     manifest: PathBuf,
     /// Where clients call.
-    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     listen: SocketAddr,
     /// Where the platform asks: /livez, /readyz, /metrics, /drain.
-    #[arg(long, env = "HOLDFAST_ADMIN_LISTEN", default_value = "127.0.0.1:9090")]
+    #[arg(long, env = "HOLDFAST_ADMIN_LISTEN", default_value = "127.0.0.1:9090", value_parser = address)]
     admin_listen: SocketAddr,
     /// A name for this process, for people. Default: the host's.
     #[arg(long, env = "HOLDFAST_REPLICA")]
     replica: Option<String>,
+    /// How to log.
     #[arg(long, env = "HOLDFAST_LOG_FORMAT", value_enum, default_value_t = LogFormat::Auto)]
     log_format: LogFormat,
 }
@@ -66,6 +79,11 @@ async fn serve(agent: &Agent, arguments: RunArguments) -> Result<(), Failure> {
     let service = Service { sessions, auth, metrics, times: config.stop, stalled: serve::STALLED };
     serve::run(service, listeners, stops).await;
     Ok(())
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse()
+        .map_err(|_| "write an address and a port, such as 127.0.0.1:8080, or 0.0.0.0:8080 for all addresses")
 }
 
 fn host_name() -> Option<String> {
