@@ -143,7 +143,13 @@ fn id(
     header: &'static str,
     headers: &HeaderMap,
 ) -> Result<Option<Id>, Problem> {
-    let given = match headers.get(header) {
+    let mut values = headers.get_all(header).iter();
+    let given = values.next();
+    if values.next().is_some() {
+        let detail = format!("the header {header} is there more than once; send one");
+        return Err(Problem::bad_request("ambiguous-address", detail));
+    }
+    let given = match given {
         Some(value) => Some(value.to_str().map_err(|_| {
             Problem::bad_request("bad-id", format!("the header {header} must be percent-encoded ASCII"))
         })?),

@@ -85,8 +85,13 @@ impl Auth {
             ));
         }
         let Some(header) = &token.user_header else { return Ok(None) };
-        let user = headers.get(header).and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
+        let mut named = headers.get_all(header).iter();
+        let user = named.next().and_then(|value| std::str::from_utf8(value.as_bytes()).ok());
         match user {
+            // A gateway that adds its header to the caller's own has verified one of them, and nobody can say which.
+            Some(_) if named.next().is_some() => Err(Problem::unauthenticated(format!(
+                "the header {header} is there more than once; the gateway must replace what its caller sends"
+            ))),
             Some(user) => Ok(Some(Id::new("user", user)?)),
             None => Err(Problem::unauthenticated(format!(
                 "the header {header} must name the user; it is set by the gateway that holds the token"

@@ -39,7 +39,7 @@ pub async fn json_or_default<T: DeserializeOwned + Default>(
         return Ok(T::default());
     }
     must_be_json(&parts.headers)?;
-    parse(&bytes)
+    Ok(parse::<Option<T>>(&bytes)?.unwrap_or_default())
 }
 
 /// `application/json` or any `+json`; who says nothing means JSON.
@@ -91,4 +91,25 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             Problem::bad_request("not-json", format!("the body is not JSON: {error}"))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::StreamExt;
+    use futures::stream;
+
+    /// Its first half at once, and the rest never.
+    fn half() -> Body {
+        let first = stream::iter([Ok::<_, std::io::Error>("{\"input\":")]);
+        Body::from_stream(first.chain(stream::pending()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_given_up() {
+        let began = tokio::time::Instant::now();
+        let problem = bytes(&HeaderMap::new(), half(), 100).await.expect_err("half a body");
+        assert_eq!((problem.status.as_u16(), problem.name), (408, "body-too-slow"));
+        assert_eq!(began.elapsed().as_secs(), BODY_TIMEOUT.as_secs());
+    }
 }

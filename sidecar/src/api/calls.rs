@@ -29,10 +29,10 @@ const LAST_EVENT_ID: &str = "last-event-id";
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CallBody {
-    #[schema(value_type = Option<Vec<schema::Message>>, nullable = false)]
+    #[schema(value_type = Option<Vec<schema::Message>>, min_items = 1)]
     messages: Option<Vec<Message>>,
     /// Short for one user message.
-    #[schema(nullable = false, example = "hello")]
+    #[schema(example = "hello")]
     input: Option<String>,
     /// Answer with events. So does `accept: text/event-stream`.
     #[serde(default)]
@@ -41,7 +41,7 @@ pub struct CallBody {
     #[serde(default)]
     background: bool,
     /// The same id is the same call, however often it is sent. Without one the server makes one.
-    #[schema(nullable = false, min_length = 1, max_length = 512)]
+    #[schema(min_length = 1, max_length = 512)]
     call_id: Option<String>,
     #[serde(default)]
     #[schema(value_type = Option<schema::Context>, nullable = false)]
@@ -61,25 +61,26 @@ pub struct RetryBody {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Form {
     Whole,
-    Stream,
+    /// After this event, where the client has seen some before.
+    Stream(Option<EventId>),
     Background,
 }
 
 impl Form {
-    fn asked(stream: bool, background: bool) -> Self {
-        match (background, stream) {
+    fn asked(stream: bool, background: bool, headers: &HeaderMap) -> Result<Self, Problem> {
+        Ok(match (background, stream) {
             (true, _) => Self::Background,
-            (false, true) => Self::Stream,
+            (false, true) => Self::Stream(last_event_id(headers)?),
             (false, false) => Self::Whole,
-        }
+        })
     }
 }
 
 /// Sends messages and gets the answer: whole, as events, or later.
 #[utoipa::path(post, path = "/S/calls", operation_id = "start_call", request_body = CallBody,
-    params(("idempotency-key" = Option<String>, Header, description = "The callId, if the body has none")),
+    params(("idempotency-key" = Option<String>, Header, min_length = 1, max_length = 512, description = "The callId, if the body has none")),
     responses(
-        (status = 200, description = "The call, ended; or, streamed, its events", content((schema::Call = "application/json"), (String = "text/event-stream"))),
+        (status = 200, description = "The call, ended; or, streamed, its events", content((schema::Call = "application/json"), (serde_json::Value = "text/event-stream"))),
         (status = 202, description = "Taken, in the background", body = schema::Call, headers(("location" = String, description = "Where the call is"))),
         (status = 409, description = "`call-conflict`: this callId was used with other messages; `session-busy`"),
         (status = 410, description = "`reply-expired`, `session-deleted`"),
@@ -94,23 +95,23 @@ pub async fn start(
     let asked: CallBody = body::json(&parts, body, body::MAX_CALL_BYTES).await?;
     let call = call_id(asked.call_id, &parts.headers)?;
     let stream = asked.stream || accepts_events(&parts.headers);
+    let form = Form::asked(stream, asked.background, &parts.headers)?;
     let mut context = call_context(asked.context, &parts.headers);
     let span = app.trace("/v1/calls", &mut context);
     let request =
         CallRequest { call: call.clone(), messages: said(asked.messages, asked.input)?, context, stream };
     if logs_content() {
         let said: Vec<String> = request.messages.iter().map(Message::text).collect();
-        tracing::info!(%call, session = %slot, request = ?request.context.request_id, ?said, "asked");
+        tracing::info!(call = %call.shown(), session = %slot, request = ?request.context.request_id, ?said, "asked");
     }
     let admitted = app.sessions().call(&slot, request).await.map_err(about(&call));
-    let form = Form::asked(stream, asked.background);
     traced(span, answer(&app, &parts, slot, call, admitted, form).await)
 }
 
 /// Goes on from the last good step of a failed call.
 #[utoipa::path(post, path = "/S/calls/{call}/retry", operation_id = "retry_call", request_body = Option<RetryBody>,
     responses(
-        (status = 200, description = "The call, ended; or, streamed, its events", content((schema::Call = "application/json"), (String = "text/event-stream"))),
+        (status = 200, description = "The call, ended; or, streamed, its events", content((schema::Call = "application/json"), (serde_json::Value = "text/event-stream"))),
         (status = 202, description = "Taken, in the background", body = schema::Call, headers(("location" = String, description = "Where the call is"))),
         (status = 404, description = "`no-such-call`"),
         (status = 409, description = "`not-retryable`, `session-busy`"),
@@ -124,10 +125,10 @@ pub async fn retry(
     let (parts, body) = request.into_parts();
     let asked: RetryBody = body::json_or_default(&parts, body, body::MAX_SMALL_BYTES).await?;
     let stream = asked.stream || accepts_events(&parts.headers);
+    let form = Form::asked(stream, asked.background, &parts.headers)?;
     let mut context = call_context(asked.context, &parts.headers);
     let span = app.trace("/v1/calls/{call}/retry", &mut context);
     let admitted = app.sessions().retry(&slot, &call, &context, stream).await.map_err(about(&call));
-    let form = Form::asked(stream, asked.background);
     traced(span, answer(&app, &parts, slot, call, admitted, form).await)
 }
 
@@ -155,9 +156,9 @@ pub async fn one(
 
 /// The events of a call, from its first or after `Last-Event-ID`, until it ends.
 #[utoipa::path(get, path = "/S/calls/{call}/events", operation_id = "follow_call",
-    params(("last-event-id" = Option<String>, Header, description = "An `id:` of this call")),
+    params(("last-event-id" = Option<String>, Header, pattern = r"^([0-9]+-[0-9]+(\..*)?)?$", description = "An `id:` of this call")),
     responses(
-        (status = 200, description = "The events", body = String, content_type = "text/event-stream"),
+        (status = 200, description = "The events", body = serde_json::Value, content_type = "text/event-stream"),
         (status = 400, description = "`bad-event-id`, `bad-id`, `bad-encoding`"),
         (status = 404, description = "`no-such-call`"),
     ))]
@@ -181,8 +182,7 @@ async fn answer(
 ) -> Result<Response, Problem> {
     let admitted = admitted?;
     match form {
-        Form::Stream => {
-            let after = last_event_id(&parts.headers)?;
+        Form::Stream(after) => {
             let mut response = match admitted {
                 Admitted::Live(follower) if after.is_none() => sse::following(app.sessions(), slot, follower),
                 _ => sse::response(app.sessions(), slot, &call, after),
@@ -209,7 +209,7 @@ async fn answer(
             };
             let view = CallView::done(&call, &reply)?;
             if logs_content() {
-                tracing::info!(%call, session = %slot, said = view.text, "answered");
+                tracing::info!(call = %call.shown(), session = %slot, said = view.text, "answered");
             }
             Ok(Json(view).into_response())
         }

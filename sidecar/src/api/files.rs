@@ -19,10 +19,11 @@ use utoipa::ToSchema;
 use super::App;
 use super::address::{Address, FileAddress};
 use super::body;
+use super::conditions::{is_known, one};
 use super::media_type;
 use super::problem::Problem;
 use super::range::{Asked, asked};
-use super::sessions::{one, query};
+use super::sessions::query;
 use crate::workspace::{
     Condition, Content, Done, Entry, Etag, FileError, FilePath, Listed, Listing, Part, Put, Workspace,
 };
@@ -70,7 +71,7 @@ impl FileSummary {
 /// The files of a session, in the order of their paths' bytes.
 #[utoipa::path(get, path = "/S/files", operation_id = "list_files",
     params(("folder" = Option<String>, Query, description = "Only what is in this folder"),
-           ("limit" = Option<usize>, Query, description = "At most so many; 100 if absent, 1000 at most"),
+           ("limit" = Option<usize>, Query, minimum = 1, description = "At most so many; 100 if absent, 1000 at most"),
            ("cursor" = Option<String>, Query, description = "The `next` of the page before"),
            ("if-none-match" = Option<String>, Header, description = "The ETag of this page as it was")),
     responses(
@@ -116,8 +117,8 @@ pub async fn list(
            ("if-range" = Option<String>, Header, description = "The ETag the range is of; of another file all is sent"),
            ("if-none-match" = Option<String>, Header, description = "The ETag of the file as it was")),
     responses(
-        (status = 200, description = "The file", body = Vec<u8>, content_type = "application/octet-stream", headers(("etag" = String, description = "The name of its content, quoted"))),
-        (status = 206, description = "The part asked for", body = Vec<u8>, content_type = "application/octet-stream", headers(("content-range" = String, description = "Which part it is, and of how many bytes"))),
+        (status = 200, description = "The file", body = Vec<u8>, content_type = "*/*", headers(("etag" = String, description = "The name of its content, quoted"))),
+        (status = 206, description = "The part asked for", body = Vec<u8>, content_type = "*/*", headers(("content-range" = String, description = "Which part it is, and of how many bytes"))),
         (status = 304, description = "Still the content in `if-none-match`"),
         (status = 400, description = "`bad-path`, `bad-id`, `bad-encoding`"),
         (status = 404, description = "`no-such-file`, `no-filesystem`"),
@@ -183,7 +184,7 @@ fn ranged(range: Asked, size: u64, bytes: Bytes) -> Result<Response, Problem> {
 #[utoipa::path(put, path = "/S/files/{path}", operation_id = "put_file",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
     params(("if-match" = Option<String>, Header, description = "The ETag of the file that is replaced, or `*`"),
-           ("if-none-match" = Option<String>, Header, description = "`*` to write only where there is no such file")),
+           ("if-none-match" = Option<String>, Header, pattern = r"^\*$", description = "`*` to write only where there is no such file")),
     responses(
         (status = 200, description = "Replaced", body = FileSummary, headers(("etag" = String, description = "The name of its content, quoted"))),
         (status = 201, description = "Created", body = FileSummary, headers(("etag" = String, description = "The name of its content, quoted"))),
@@ -253,13 +254,6 @@ fn workspace(app: &App) -> Result<&Workspace, Problem> {
 fn quoted(etag: &Etag) -> HeaderValue {
     // Hexadecimal digits in quotes are a header's value.
     HeaderValue::try_from(format!("\"{etag}\"")).unwrap_or(HeaderValue::from_static("\"\""))
-}
-
-/// Whether the client has this already: one of its etags, weak or not.
-fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
-    let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let mut known = known.flat_map(|value| value.split(',')).map(str::trim);
-    known.any(|known| known == "*" || known.trim_start_matches("W/").as_bytes() == etag.as_bytes())
 }
 
 /// What must be true of a file before it is changed. Who says nothing does not mind.

@@ -14,6 +14,7 @@ pub mod admin;
 pub mod auth;
 pub mod body;
 mod calls;
+mod conditions;
 mod context;
 mod files;
 mod media_type;

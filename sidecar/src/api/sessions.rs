@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{Query, Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH, LOCATION};
+use http::header::{CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use super::App;
 use super::address::{Address, UserAddress, encode};
 use super::body;
+use super::conditions::{is_known, one};
 use super::problem::Problem;
 use super::schema;
 use crate::session::{StateChangeError, StateDocument};
@@ -22,11 +23,14 @@ use crate::store::{Condition, SessionRow};
 /// Sessions in one page of a list, if the client does not say, and at most.
 const PAGE: usize = 50;
 const MAX_PAGE: usize = 1000;
+/// What every client and every store can count to.
+const MAX_TURNS: u64 = 1 << 53;
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct InterruptBody {
     /// Which call; the running one if absent.
+    #[schema(min_length = 1, max_length = 512)]
     call_id: Option<String>,
     /// Said to the agent before its next turn.
     message: Option<String>,
@@ -80,7 +84,7 @@ pub async fn state(
 ) -> Result<Response, Problem> {
     let StateQuery { last } = query(&uri)?;
     let document = app.sessions().document(&slot, last).await?.ok_or_else(Problem::no_session)?;
-    if headers.get(IF_NONE_MATCH).is_some_and(|known| *known == etag(document.version)) {
+    if is_known(&headers, &etag(document.version)) {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag(document.version))]).into_response());
     }
     Ok(state_response(StatusCode::OK, document))
@@ -89,7 +93,7 @@ pub async fn state(
 /// Replaces the state of a session, or creates one.
 #[utoipa::path(put, path = "/S/state", operation_id = "put_state", request_body = schema::AgentState,
     params(("if-match" = Option<String>, Header, description = "The version that is replaced, or `*`"),
-           ("if-none-match" = Option<String>, Header, description = "`*` to create")),
+           ("if-none-match" = Option<String>, Header, pattern = r"^\*$", description = "`*` to create")),
     responses(
         (status = 200, description = "The state", body = schema::AgentState, headers(("etag" = String, description = "The version, quoted"))),
         (status = 409, description = "`session-busy`: a call is live"),
@@ -108,6 +112,9 @@ pub async fn put_state(
         let detail =
             format!("schemaVersion is newer than {}; upgrade this replica first", SCHEMA_VERSION + 1);
         return Err(Problem::unprocessable(detail));
+    }
+    if state.turn_count > MAX_TURNS {
+        return Err(Problem::unprocessable(format!("turnCount is beyond {MAX_TURNS}; count from 0")));
     }
     state.version = app.sessions().put_state(&slot, &state, condition).await?;
     state.revision.clone_from(&app.sessions().settings().revision);
@@ -141,6 +148,7 @@ pub async fn clear(State(app): State<App>, Address(slot): Address) -> Result<Res
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ForkBody {
     /// The new session's id.
+    #[schema(min_length = 1, max_length = 512)]
     session: String,
     #[serde(default = "yes")]
     share_history: bool,
@@ -210,7 +218,7 @@ pub struct SessionSummary {
 
 /// The sessions of a user, latest change first.
 #[utoipa::path(get, path = "/v1/users/{user}/sessions", operation_id = "list_sessions",
-    params(("limit" = Option<usize>, Query, description = "At most so many; 50 if absent, 1000 at most"),
+    params(("limit" = Option<usize>, Query, minimum = 1, description = "At most so many; 50 if absent, 1000 at most"),
            ("cursor" = Option<String>, Query, description = "The `next` of the page before")),
     responses(
         (status = 200, description = "A page of sessions", body = SessionList),
@@ -294,14 +302,5 @@ fn condition(headers: &HeaderMap) -> Result<Condition, Problem> {
             "bad-condition",
             "send either if-match, or if-none-match: *, and not both",
         )),
-    }
-}
-
-pub(super) fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Problem> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    match value.to_str() {
-        Ok(value) if values.next().is_none() => Ok(Some(value.trim())),
-        _ => Err(Problem::bad_request("bad-condition", format!("send one {name}, with one version"))),
     }
 }

@@ -140,7 +140,7 @@ impl Teller {
 
     fn pass_on_message(&mut self, event: &LoggedEvent) {
         let Ok(MessageId { message_id }) = serde_json::from_slice::<MessageId<'_>>(&event.data) else {
-            tracing::error!(call = %self.follower.call(), event = %event.id, "an event is not readable and is left out");
+            tracing::error!(call = %self.follower.call().shown(), event = %event.id, "an event is not readable and is left out");
             return;
         };
         let told = self.messages.get(&*message_id).copied();
@@ -217,7 +217,7 @@ impl Teller {
     }
 
     fn give_up(&mut self, error: &CallError) {
-        tracing::warn!(call = %self.follower.call(), "a stream of events ends early: {error}");
+        tracing::warn!(call = %self.follower.call().shown(), "a stream of events ends early: {error}");
         self.over = true;
     }
 

@@ -56,9 +56,10 @@ impl Turn {
         self.answered = self.open.is_empty();
         self.replies += 1;
         let usage = message.usage.unwrap_or_default();
-        self.usage.input_tokens += usage.input_tokens;
-        self.usage.output_tokens += usage.output_tokens;
-        self.usage.cached_tokens += usage.cached_tokens;
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.usage.input_tokens, usage.input_tokens);
+        add(&mut self.usage.output_tokens, usage.output_tokens);
+        add(&mut self.usage.cached_tokens, usage.cached_tokens);
         self.entries.push(entry);
     }
 

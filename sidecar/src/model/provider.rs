@@ -21,6 +21,8 @@ use crate::outbound::{Credentials, Event, Events, Outbound, OutboundError, Splic
 const MAX_ANSWER: usize = 32 << 20;
 const MAX_EVENT: usize = 8 << 20;
 const MAX_ERROR: usize = 64 << 10;
+/// How deep a tool's arguments may be nested: what is read back from a journal is read to 128 levels, a message's own included.
+const MAX_DEPTH: usize = 100;
 /// How often a protocol may change its ways for one request.
 const MAX_ADAPTATIONS: u32 = 3;
 
@@ -306,7 +308,18 @@ pub(super) fn tool_input(arguments: &str, cut: bool) -> Value {
     if arguments.trim().is_empty() && !cut {
         return Value::Object(serde_json::Map::new());
     }
-    serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()))
+    let read = serde_json::from_str(arguments).ok().filter(|input| !is_deeper(input, MAX_DEPTH));
+    read.unwrap_or_else(|| Value::String(arguments.to_owned()))
+}
+
+/// Whether something in it stands in more than `levels` lists and objects.
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    let deeper = |inner: &Value| levels == 0 || is_deeper(inner, levels - 1);
+    match value {
+        Value::Array(items) => items.iter().any(deeper),
+        Value::Object(fields) => fields.values().any(deeper),
+        _ => false,
+    }
 }
 
 /// The input of an earlier tool call as providers take it: they refuse a history whose arguments are not an object.
@@ -365,5 +378,14 @@ mod tests {
             assert_eq!(tool_input("{\"a\":", cut), json!("{\"a\":"));
         }
         assert_eq!(*sendable_input(&json!("{\"a\":")), json!({"malformed_arguments": "{\"a\":"}));
+    }
+
+    #[test]
+    fn arguments_too_deep_to_be_read_back_are_kept_for_the_tool_to_refuse() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(tool_input(&nested(MAX_DEPTH), false).is_array());
+        for levels in [MAX_DEPTH + 2, 127, 128, 100_000] {
+            assert_eq!(tool_input(&nested(levels), false), json!(nested(levels)), "{levels}");
+        }
     }
 }

@@ -78,6 +78,9 @@ impl Shared {
         if !shared.phase.accepting() {
             return Err(shared.refusal(slot, call).await);
         }
+        if !shared.has_room() {
+            return Err(CallError::Overloaded);
+        }
         let (seen, given_up) = match shared.store.status(slot, call).await? {
             CallStatus::Done(reply) => (reply.retry, CallView::done(call, &reply)?.was_given_up()),
             _ => (0, false),

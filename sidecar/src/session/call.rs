@@ -77,6 +77,7 @@ impl<'a> Run<'a> {
                 StepKind::Message => {
                     let entry = entry(&step.bytes);
                     let message = Arc::clone(entry.message().map_err(unreadable)?);
+                    history.know_tool_ids(&message);
                     turn.reply(entry, &message);
                 }
                 StepKind::Intent => {
@@ -112,7 +113,7 @@ impl<'a> Run<'a> {
     pub fn log_span(&self) -> tracing::Span {
         let (request, replica) = (self.context.request_id.as_deref(), &self.shared.settings.replica);
         let trace = self.span.traceparent();
-        tracing::info_span!("invoke_agent", call = %self.call.id, session = %self.lease.slot, replica, request, trace)
+        tracing::info_span!("invoke_agent", call = %self.call.id.shown(), session = %self.lease.slot, replica, request, trace)
     }
 
     pub async fn run(mut self) -> Result<Ran, Lost> {
@@ -122,7 +123,7 @@ impl<'a> Run<'a> {
         }
         shared.keep_files(&self.lease.slot);
         let (settings, attempts) = (&shared.settings, self.call.attempts_total);
-        if self.call.attempts >= settings.recovery_attempts || attempts >= MAX_TAKEOVERS {
+        if self.call.attempts >= settings.recovery_attempts.max(1) || attempts >= MAX_TAKEOVERS {
             return self.end(End::recovery_exhausted(attempts)).await;
         }
         if self.call.resumes == 0 {
@@ -150,7 +151,11 @@ impl<'a> Run<'a> {
                 Next::AskModel => {
                     let message_id = crate::state::fresh_message_id();
                     match self.ask(&message_id).await? {
-                        Asked::Replied(Ok(reply)) => self.take(reply, message_id),
+                        Asked::Replied(Ok(reply)) => {
+                            if let Err(error) = self.take(reply, message_id) {
+                                return self.end(End::model_failed(&error)).await;
+                            }
+                        }
                         Asked::Replied(Err(error)) => return self.end(End::model_failed(&error)).await,
                         Asked::Interrupted { partial } => {
                             return self.end(End::interrupted(partial, message_id)).await;
@@ -199,11 +204,18 @@ impl<'a> Run<'a> {
                     while let Ok(piece) = pieces.try_recv() {
                         passed_on(self.lease, &self.call, message_id, piece, &mut partial, &mut unsent);
                     }
-                    say(self.lease, &self.call, message_id, &mut unsent);
+                    if replied.is_ok() {
+                        say(self.lease, &self.call, message_id, &mut unsent);
+                    } else {
+                        void(self.lease, &self.call, message_id, &partial, &unsent);
+                    }
                     return Ok(Asked::Replied(replied));
                 }
                 () = self.shared.phase.stop() => return Ok(Asked::Draining { said }),
-                () = sleep_until(self.deadline) => return Ok(Asked::TimedOut),
+                () = sleep_until(self.deadline) => {
+                    void(self.lease, &self.call, message_id, &partial, &unsent);
+                    return Ok(Asked::TimedOut);
+                }
                 Some(piece) = pieces.recv() => {
                     passed_on(self.lease, &self.call, message_id, piece, &mut partial, &mut unsent);
                     // The first word goes out at once; what follows is gathered.
@@ -238,7 +250,7 @@ impl<'a> Run<'a> {
     }
 
     /// The model has answered: into the turn, and, if it asks for tools, towards the journal.
-    fn take(&mut self, reply: ModelReply, id: String) {
+    fn take(&mut self, reply: ModelReply, id: String) -> Result<(), ModelError> {
         let mut message = Message::assistant(reply.content);
         message.id = id;
         message.timestamp = Some(events::timestamp());
@@ -251,12 +263,15 @@ impl<'a> Run<'a> {
             // Read back from the bytes it is journalled as: a takeover must arrive at the very same tool calls.
             entry = Entry::from_bytes(entry.raw().clone());
         }
-        let Ok(message) = entry.message().cloned() else { return };
+        let unreadable =
+            |error| ModelError::Malformed { detail: format!("its answer cannot be kept: {error}") };
+        let message = entry.message().map_err(unreadable)?.clone();
         self.turn.reply(entry.clone(), &message);
         if asks_for_tools {
             self.note_completed(&message, &entry);
             self.lease.keep(Step { kind: StepKind::Message, bytes: entry.raw().clone().into() });
         }
+        Ok(())
     }
 
     /// `message.completed` for a message that goes to the store with the next unsaved steps.
@@ -309,6 +324,13 @@ fn say(lease: &mut Lease, call: &HeadCall, message_id: &str, unsent: &mut String
     if !unsent.is_empty() {
         lease.event(EventName::Delta, events::message_delta(&call.id, message_id, unsent));
         unsent.clear();
+    }
+}
+
+/// No message will come of what was shown: whoever saw it is told.
+fn void(lease: &mut Lease, call: &HeadCall, message_id: &str, partial: &str, unsent: &str) {
+    if partial.len() > unsent.len() {
+        lease.event(EventName::Reset, events::message_reset(&call.id, message_id));
     }
 }
 

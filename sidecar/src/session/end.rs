@@ -141,7 +141,7 @@ impl Run<'_> {
             error: end.error,
             messages_not_sent: self.not_sent,
         };
-        let turns = self.history.head.turns + self.turn.replies() as u64;
+        let turns = self.history.head.turns.saturating_add(self.turn.replies() as u64);
         let mut commit = Commit {
             token: self.lease.token,
             version: self.history.head.version,

@@ -56,11 +56,7 @@ impl History {
         if reply.tool_uses().next().is_none() {
             return;
         }
-        let entries = &self.entries;
-        let seen = self.tool_ids.get_or_insert_with(|| {
-            let messages = entries.iter().filter_map(|entry| entry.message().ok());
-            messages.flat_map(|message| message.tool_uses()).map(|call| call.id.clone()).collect()
-        });
+        let seen = self.seen_tool_ids();
         for block in &mut reply.content {
             if let crate::state::Block::ToolUse(ToolUse { id, .. }) = block {
                 while id.is_empty() || !seen.insert(id.clone()) {
@@ -68,6 +64,19 @@ impl History {
                 }
             }
         }
+    }
+
+    /// Those of a call that goes on from its journal: they are not in the history yet.
+    pub fn know_tool_ids(&mut self, journalled: &Message) {
+        self.seen_tool_ids().extend(journalled.tool_uses().map(|call| call.id.clone()));
+    }
+
+    fn seen_tool_ids(&mut self) -> &mut HashSet<String> {
+        let entries = &self.entries;
+        self.tool_ids.get_or_insert_with(|| {
+            let messages = entries.iter().filter_map(|entry| entry.message().ok());
+            messages.flat_map(|message| message.tool_uses()).map(|call| call.id.clone()).collect()
+        })
     }
 
     fn weight(&self) -> usize {

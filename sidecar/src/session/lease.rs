@@ -13,7 +13,7 @@ use crate::mutants::{self, Mutant};
 use crate::state::{CallId, Slot};
 use crate::store::{
     Append, Blob, Commit, Committed, EventId, EventName, HeadCall, LoggedEvent, Millis, NewEvent, Pulse,
-    Renew, Step, StoreError, Suspend, Token,
+    Renew, Step, StepKind, StoreError, Suspend, Token,
 };
 
 /// This run must end without another word: whatever it still has in hand belongs to somebody else.
@@ -113,9 +113,11 @@ impl Lease {
     }
 
     /// Writes the unsaved steps down. `durable: false` may wait for a better moment, where the manifest allows it.
-    pub async fn journal(&mut self, durable: bool) -> Result<(), Lost> {
+    /// Where the store refuses them, they are tried again until `patience` ends or somebody wants the call stopped, and the
+    /// lease is kept meanwhile: `false`, and they go with the commit.
+    pub async fn journal(&mut self, durable: bool, patience: Option<Instant>) -> Result<bool, Lost> {
         if self.unsaved.is_empty() || (!durable && self.shared.settings.durability == Durability::Call) {
-            return Ok(());
+            return Ok(true);
         }
         let append = Append {
             token: self.token,
@@ -126,16 +128,38 @@ impl Lease {
             events: std::mem::take(&mut self.pending),
         };
         let store = Arc::clone(&self.shared.store);
+        let (mut pause, mut may_be_there) = (waits::RETRY_FIRST, false);
+        let (pulse, sent) = loop {
+            let sent = Instant::now();
+            let error = match store.append(&self.slot, &append).await {
+                Ok(pulse) => break (pulse, sent),
+                Err(error) => error,
+            };
+            if mutants::is(Mutant::GoOnAfterReconnectUnchecked) {
+                self.journalled += append.steps.len();
+                return Ok(true);
+            }
+            if let StoreError::LeaseLost | StoreError::Corrupt(_) = error {
+                return Err(Lost(error));
+            }
+            tracing::warn!(error = error.label(), "the store did not take a step; trying again");
+            may_be_there |= error.may_have_happened();
+            let over =
+                patience.is_some_and(|patience| Instant::now() >= patience || self.pulse.mark.is_some());
+            if over && !may_be_there {
+                self.unsaved = append.steps;
+                self.pending.splice(0..0, append.events);
+                return Ok(false);
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(waits::RETRY_LONGEST).min(self.shared.settings.lease / 3);
+            // A store that takes nothing new still renews: nobody else is to take the call for dead.
+            self.beat().await?;
+        };
         self.journalled += append.steps.len();
-        if mutants::is(Mutant::GoOnAfterReconnectUnchecked)
-            && store.append(&self.slot, &append).await.is_err()
-        {
-            return Ok(());
-        }
-        let (pulse, sent) = patiently(|| store.append(&self.slot, &append)).await?;
         let messages: Vec<_> = append.steps.into_iter().map(|step| step.bytes).collect();
         self.heard(pulse, sent, append.events, &messages);
-        Ok(())
+        Ok(true)
     }
 
     /// A sign of life, with the events there are. Not answered is not lost: the next one may be.
@@ -181,7 +205,12 @@ impl Lease {
 
     /// Steps that are to go with the commit instead of the journal, as the messages they become.
     pub fn take_unsaved(&mut self) -> Vec<Blob> {
-        std::mem::take(&mut self.unsaved).into_iter().map(|step| step.bytes).collect()
+        let steps = std::mem::take(&mut self.unsaved);
+        let is_message = |step: &Step| step.kind != StepKind::Intent;
+        for place in self.pending.iter_mut().filter_map(|event| event.message.as_mut()) {
+            *place = steps[..*place].iter().filter(|step| is_message(step)).count();
+        }
+        steps.into_iter().filter(is_message).map(|step| step.bytes).collect()
     }
 
     pub fn take_events(&mut self) -> Vec<NewEvent> {
@@ -213,7 +242,7 @@ impl Lease {
 
     /// Gives the call back for another replica.
     pub async fn suspend(&mut self) -> Result<(), Lost> {
-        self.journal(true).await?;
+        self.journal(true, None).await?;
         let suspend = Suspend {
             token: self.token,
             call: self.call.clone(),

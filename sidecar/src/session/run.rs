@@ -162,7 +162,7 @@ impl Shared {
                     return;
                 }
                 Err(lost) => {
-                    tracing::warn!(slot = %lease.slot, call = %lease.call, reason = lost.0.label(), "a run ended without its lease");
+                    tracing::warn!(slot = %lease.slot, call = %lease.call.shown(), reason = lost.0.label(), "a run ended without its lease");
                     if let StoreError::Corrupt(_) = lost.0 {
                         lease.end_feed(FeedEnd::Broken(lost.0));
                     }

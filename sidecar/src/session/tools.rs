@@ -21,6 +21,11 @@ use crate::tools::{Caller, Safety, ToolCall, ToolOutput};
 pub const OUTCOME_UNKNOWN: &str = "outcome unknown: the agent was interrupted while this tool ran; it may or may not have \
                                    taken effect, and it was not run again";
 
+/// Bytes of what is not text in one result: pictures, sound.
+pub const MAX_BESIDE_TEXT: usize = 4 << 20;
+/// What a text costs beside its bytes: a thousand empty ones are not nothing.
+const FRAME: usize = 32;
+
 impl Run<'_> {
     pub async fn run_tools(&mut self, open: Vec<Pending>) -> Result<(), Lost> {
         let mut runnable = Vec::new();
@@ -37,7 +42,6 @@ impl Run<'_> {
                 }
                 Some(safety) => {
                     if !pending.started {
-                        self.turn.intend(&pending.tool_use.id);
                         self.note_intent(&pending, safety);
                     }
                     let data = events::tool_started(&self.call.id, &pending.tool_use);
@@ -47,9 +51,12 @@ impl Run<'_> {
             }
         }
         let any_unsafe = runnable.iter().any(|(_, safety)| *safety == Safety::Unsafe);
-        self.lease.journal(any_unsafe || runnable.is_empty()).await?;
-        if runnable.is_empty() {
+        let saved = self.lease.journal(any_unsafe || runnable.is_empty(), Some(self.deadline)).await?;
+        if runnable.is_empty() || !saved {
             return Ok(());
+        }
+        for (pending, _) in &runnable {
+            self.turn.intend(&pending.tool_use.id);
         }
         self.lease.make_sure().await?;
         self.watch(runnable).await
@@ -98,7 +105,7 @@ impl Run<'_> {
                     None => return Ok(()),
                     Some((pending, safety, output)) => {
                         self.answer(&pending, output);
-                        self.lease.journal(safety == Safety::Unsafe).await?;
+                        self.lease.journal(safety == Safety::Unsafe, Some(self.deadline)).await?;
                     }
                 },
                 () = sleep_until(self.deadline) => return Ok(()),
@@ -189,22 +196,80 @@ pub fn apply_effects(turn: &Turn, result: &Message, meta: &mut Meta) -> bool {
     changed
 }
 
-/// Cuts a result to its bound, at a character, and says so.
+/// Cuts a result to its bound, at a character, and says so. What is not text has a bound of its own: half a picture is none.
 fn cut(output: &mut ToolOutput, limit: usize) {
-    let mut left = limit;
-    for block in &mut output.content {
-        let Block::Text { text, .. } = block else { continue };
-        if text.len() > left {
-            let total = text.len();
-            let mut end = left;
-            while !text.is_char_boundary(end) {
-                end -= 1;
+    let (mut left, mut left_beside, mut dropped) = (limit, MAX_BESIDE_TEXT, 0);
+    output.content.retain_mut(|block| {
+        let fits = match block {
+            Block::Text { text, .. } if left > 0 && text.len() > left => {
+                let total = text.len();
+                let end = text.floor_char_boundary(left);
+                text.truncate(end);
+                text.push_str(&format!("\n[cut: {end} of {total} bytes]"));
+                left = 0;
+                true
             }
-            text.truncate(end);
-            text.push_str(&format!("\n[cut: {end} of {total} bytes]"));
-            left = 0;
-        } else {
-            left -= text.len();
-        }
+            Block::Text { text, .. } => {
+                let fits = left > 0;
+                left = left.saturating_sub(text.len() + FRAME);
+                fits
+            }
+            other => {
+                let size = serde_json::to_vec(other).map_or(usize::MAX, |bytes| bytes.len());
+                let fits = size <= left_beside;
+                left_beside -= if fits { size } else { 0 };
+                fits
+            }
+        };
+        dropped += usize::from(!fits);
+        fits
+    });
+    if dropped > 0 {
+        output
+            .content
+            .push(Block::text(format!("[{dropped} parts of the result were too large and are left out]")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut_to(limit: usize, content: Vec<Block>) -> Vec<Block> {
+        let mut output = ToolOutput { content, is_error: false };
+        cut(&mut output, limit);
+        output.content
+    }
+
+    fn picture(bytes: usize) -> Block {
+        let source =
+            serde_json::json!({"type": "base64", "mediaType": "image/png", "data": "A".repeat(bytes)});
+        Block::Image { source, extra: serde_json::Map::new() }
+    }
+
+    #[test]
+    fn a_text_is_cut_at_a_character_and_says_so() {
+        assert_eq!(cut_to(4, vec![Block::text("äöü")]), [Block::text("äö\n[cut: 4 of 6 bytes]")]);
+        assert_eq!(cut_to(3, vec![Block::text("äöü")]), [Block::text("ä\n[cut: 2 of 6 bytes]")]);
+        assert_eq!(cut_to(6, vec![Block::text("äöü")]), [Block::text("äöü")]);
+        let left = [
+            Block::text("ab\n[cut: 2 of 3 bytes]"),
+            Block::text("[2 parts of the result were too large and are left out]"),
+        ];
+        assert_eq!(cut_to(2, vec![Block::text("abc"), Block::text("d"), Block::text("")]), left);
+    }
+
+    #[test]
+    fn many_small_texts_are_bounded_too() {
+        let cut = cut_to(1000, vec![Block::text(""); 100_000]);
+        assert_eq!(cut.len(), 1000usize.div_ceil(FRAME) + 1);
+    }
+
+    #[test]
+    fn a_picture_is_there_whole_or_not_at_all() {
+        let (small, large) = (picture(1 << 20), picture(MAX_BESIDE_TEXT));
+        let cut = cut_to(10, vec![small.clone(), large, Block::text("a cat"), small.clone()]);
+        let said = Block::text("[1 parts of the result were too large and are left out]");
+        assert_eq!(cut, [small.clone(), Block::text("a cat"), small, said]);
     }
 }

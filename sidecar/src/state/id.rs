@@ -34,6 +34,11 @@ impl Id {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// For logs: no id can begin a line, or end one.
+    pub fn shown(&self) -> impl fmt::Display + '_ {
+        self.0.escape_debug()
+    }
 }
 
 impl TryFrom<String> for Id {
@@ -96,6 +101,13 @@ mod tests {
         for text in ["a", "/", "*", "..", "a\nb", "😀", &"x".repeat(512)] {
             assert_eq!(Id::new("user", text).expect(text).as_str(), text);
         }
+    }
+
+    #[test]
+    fn no_id_begins_a_line_of_a_log() {
+        let shown = |text: &str| Id::new("call", text).expect("an id").shown().to_string();
+        assert_eq!(shown("c-1"), "c-1");
+        assert_eq!(shown("c\n2026-11-18 ERROR\u{1b}[31m"), "c\\n2026-11-18 ERROR\\u{1b}[31m");
     }
 
     #[test]

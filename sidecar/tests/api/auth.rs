@@ -1,7 +1,9 @@
 //! A token, and the user a gateway has verified.
 
 use holdfast_sidecar::api::auth::{Auth, Token};
-use serde_json::json;
+use holdfast_sidecar::api::openapi;
+use http::Method;
+use serde_json::{Value, json};
 
 use crate::kit::{Replica, Send, Setup};
 
@@ -9,6 +11,22 @@ async fn guarded(user_header: Option<&'static str>) -> Replica {
     let header = user_header.map(|name| name.parse().expect("a header"));
     let token = Token::new(Box::new(|| Ok("hunter2\n".to_owned())), header).expect("a token");
     Setup { auth: Auth::Token(token), ..Setup::default() }.start().await
+}
+
+/// Each path that is about somebody's session, with each method it takes.
+fn every_request() -> Vec<(Method, String)> {
+    let description: Value = serde_json::from_str(openapi::document()).expect("JSON");
+    let mut requests = Vec::new();
+    for (path, item) in
+        description["paths"].as_object().expect("paths").iter().filter(|(path, _)| path.starts_with("/v1"))
+    {
+        let path = path.replace("{user}", "alice").replace(['{', '}'], "");
+        let methods = item.as_object().expect("an item").keys().filter(|key| *key != "parameters");
+        requests
+            .extend(methods.map(|method| (method.to_uppercase().parse().expect("a method"), path.clone())));
+    }
+    assert!(requests.len() > 40, "{}", requests.len());
+    requests
 }
 
 fn call(path: &str) -> Send {
@@ -29,10 +47,9 @@ async fn nobody_gets_in_without_the_token() {
     }
     let unparsed = Send::post("/v1/calls").header("content-type", "text/plain").body("{");
     agent.send(unparsed).await.problem(401, "unauthenticated");
-    for path in ["/v1/state", "/v1/calls", "/v1/calls/c/events", "/v1/users/alice/sessions", "/v1/sessions"] {
-        agent.get(path).await.problem(401, "unauthenticated");
+    for (method, path) in every_request() {
+        agent.send(Send::new(method, &path)).await.problem(401, "unauthenticated");
     }
-    agent.delete("/v1").await.problem(401, "unauthenticated");
     let in_ = |path: &str| call(path).header("authorization", "Bearer hunter2");
     agent.send(in_("/v1/calls")).await.ok();
     agent.send(in_("/v1/users/alice/sessions/s1/calls")).await.ok();
@@ -51,10 +68,14 @@ async fn the_proven_user_is_the_only_one_there_is() {
     agent.send(as_("alice", call("/v1/sessions/s1/calls"))).await.ok();
     let own = agent.send(as_("alice", state("/v1/users/alice/sessions/s1/state"))).await.ok();
     assert_eq!(own["userId"], "alice");
-    for path in
-        ["/v1/users/alice/sessions/s1/state", "/v1/users/alice/sessions", "/v1/users/alice/sessions/s1/calls"]
-    {
-        agent.send(as_("bob", state(path))).await.problem(403, "forbidden");
+    let (of_alice, of_whoever): (Vec<_>, Vec<_>) =
+        every_request().into_iter().partition(|(_, path)| path.starts_with("/v1/users/alice/"));
+    for (method, path) in of_alice {
+        agent.send(as_("bob", Send::new(method, &path))).await.problem(403, "forbidden");
+    }
+    for (method, path) in of_whoever {
+        let named = Send::new(method, &path).header("holdfast-user", "alice");
+        agent.send(as_("bob", named)).await.problem(403, "forbidden");
     }
     let by_header = state("/v1/sessions/s1/state").header("holdfast-user", "alice");
     agent.send(as_("bob", by_header)).await.problem(403, "forbidden");
@@ -71,4 +92,20 @@ async fn our_own_header_may_be_the_gateway_s() {
     agent.send(ask("/v1/users/alice/sessions/s1/calls")).await.ok();
     assert_eq!(agent.send(ask("/v1/sessions/s1/calls")).await.ok()["version"], 2);
     agent.send(ask("/v1/users/bob/sessions/s1/calls")).await.problem(403, "forbidden");
+}
+
+/// What a gateway adds to what its caller sent, instead of replacing it, proves nothing.
+#[tokio::test]
+async fn a_user_who_is_named_twice_is_nobody() {
+    for header in ["x-user", "holdfast-user"] {
+        let agent = guarded(Some(header)).await;
+        let ask = call("/v1/sessions/s1/calls").header("authorization", "Bearer hunter2");
+        let twice = ask.header(header, "alice").header(header, "mallory");
+        agent.send(twice).await.problem(401, "unauthenticated");
+    }
+    let open = crate::kit::echo().await;
+    for header in ["holdfast-user", "holdfast-session"] {
+        let twice = call("/v1/calls").header(header, "a").header(header, "b");
+        open.send(twice).await.problem(400, "ambiguous-address");
+    }
 }

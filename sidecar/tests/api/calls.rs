@@ -8,7 +8,8 @@ use holdfast_sidecar::session::Settings;
 use holdfast_sidecar::store::{Limits, MemoryStore, OnBusy};
 use serde_json::json;
 
-use crate::kit::{Puppet, Send, Setup, asked, check_whole, echo, soon};
+use crate::kit::{Send, Setup, check_whole, echo, soon};
+use crate::parts::{Puppet, asked};
 
 #[tokio::test]
 async fn a_call_without_ids_is_answered_in_the_default_session() {
@@ -133,6 +134,23 @@ async fn a_full_replica_takes_no_more() {
     agent.post("/v1/sessions/a/calls", json!({"input": "x", "background": true})).await.ok();
     let busy = asked(&mut asks).await;
     let refused = agent.post("/v1/sessions/b/calls", json!({"input": "x"})).await;
+    refused.problem(429, "overloaded");
+    assert!(refused.header("retry-after").is_some());
+    busy.reply("done");
+}
+
+#[tokio::test]
+async fn a_full_replica_retries_nothing_either() {
+    let (model, mut asks) = Puppet::new();
+    let settings = Settings { max_running_calls: 1, ..Settings::default() };
+    let agent = Setup { settings, ..Setup::with_model(model) }.start().await;
+    let body = json!({"input": "x", "callId": "c-1", "background": true});
+    agent.post("/v1/calls", body).await.ok();
+    asked(&mut asks).await.fail(ModelError::Refused { detail: "no".into() });
+    agent.stream(Send::get("/v1/calls/c-1/events")).await.until("call.failed").await;
+    agent.post("/v1/sessions/b/calls", json!({"input": "x", "background": true})).await.ok();
+    let busy = asked(&mut asks).await;
+    let refused = agent.send(Send::post("/v1/calls/c-1/retry")).await;
     refused.problem(429, "overloaded");
     assert!(refused.header("retry-after").is_some());
     busy.reply("done");

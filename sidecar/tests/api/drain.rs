@@ -1,20 +1,17 @@
 //! Stopping without dropping anybody: in steps, each with its end, and never early.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use holdfast_sidecar::config::StopTimes;
 use holdfast_sidecar::serve::Stop;
 use holdfast_sidecar::session::Settings;
-use holdfast_sidecar::state::{Block, CallId, Id, Slot, ToolUse};
-use holdfast_sidecar::store::*;
-use holdfast_sidecar::tools::{Safety, ToolCall, ToolOutput, ToolSpec, Tools};
-use serde_json::{Map, Value, json};
-use tokio::sync::{Semaphore, broadcast, mpsc};
+use holdfast_sidecar::store::{Limits, MemoryStore, Store};
+use serde_json::json;
+use tokio::sync::mpsc;
 
-use crate::kit::{Asked, Puppet, Replica, SOON, Send, Setup, asked, check_whole, send, soon};
+use crate::kit::{Replica, SOON, Send, Setup, check_whole, send, soon};
+use crate::parts::{Asked, Puppet, Slow, asked, slow_call};
 
 const NOW: Duration = Duration::ZERO;
 const AT_ONCE: StopTimes = StopTimes { drain: NOW, tools: SOON, save: SOON, relay: SOON };
@@ -263,166 +260,4 @@ async fn clients_that_keep_idle_connections_or_do_not_read_do_not_hold_it() {
     let _silent = tokio::net::TcpStream::connect(agent.address).await.expect("connected");
     agent.stop(Stop::Terminate).await;
     agent.ended().await;
-}
-
-/// A call of [`Slow`].
-pub fn slow_call() -> Block {
-    let input = Value::Object(Map::new());
-    Block::ToolUse(ToolUse { id: "t1".into(), name: "slow".into(), input, extra: Map::new() })
-}
-
-/// A tool that waits for the test.
-pub struct Slow(Arc<Semaphore>);
-
-impl Slow {
-    pub fn new() -> (Self, Arc<Semaphore>) {
-        let gate = Arc::new(Semaphore::new(0));
-        (Self(Arc::clone(&gate)), gate)
-    }
-}
-
-#[async_trait]
-impl Tools for Slow {
-    fn specs(&self) -> Arc<Vec<ToolSpec>> {
-        let schema = serde_json::value::RawValue::from_string(r#"{"type":"object"}"#.into()).expect("JSON");
-        let description = "Takes its time".into();
-        Arc::new(vec![ToolSpec {
-            name: "slow".into(),
-            description,
-            schema: schema.into(),
-            safety: Safety::Unsafe,
-        }])
-    }
-
-    async fn run(&self, _: ToolCall<'_>) -> ToolOutput {
-        self.0.acquire().await.expect("open").forget();
-        ToolOutput::text("done")
-    }
-}
-
-/// A store in memory that can be out of reach, or announce nothing.
-pub struct Sleepy {
-    awake: AtomicBool,
-    /// Where announcements come from that nobody makes.
-    silence: broadcast::Sender<Announcement>,
-    silent: AtomicBool,
-    /// What `begin` waits for, once it has done its work.
-    replies: Semaphore,
-    inner: MemoryStore,
-}
-
-impl Sleepy {
-    pub fn new() -> Self {
-        Self::with(Limits::default())
-    }
-
-    pub fn with(limits: Limits) -> Self {
-        Self {
-            awake: AtomicBool::new(false),
-            silence: broadcast::channel(1).0,
-            silent: AtomicBool::new(false),
-            replies: Semaphore::new(Semaphore::MAX_PERMITS),
-            inner: MemoryStore::new(limits),
-        }
-    }
-
-    /// From now on whoever begins to listen hears nothing.
-    pub fn fall_silent(&self) {
-        self.silent.store(true, Ordering::SeqCst);
-    }
-
-    pub fn hold_replies(&self) {
-        self.replies.forget_permits(Semaphore::MAX_PERMITS);
-    }
-
-    pub fn let_replies_go(&self) {
-        self.replies.add_permits(1000);
-    }
-
-    pub fn wake(&self) {
-        self.awake.store(true, Ordering::SeqCst);
-    }
-
-    pub fn sleep(&self) {
-        self.awake.store(false, Ordering::SeqCst);
-    }
-
-    fn reach(&self) -> Result<&MemoryStore, StoreError> {
-        if self.awake.load(Ordering::SeqCst) {
-            Ok(&self.inner)
-        } else {
-            Err(StoreError::Unavailable("asleep".into()))
-        }
-    }
-}
-
-#[async_trait]
-impl Store for Sleepy {
-    async fn begin(&self, slot: &Slot, begin: &Begin) -> Result<Begun, StoreError> {
-        let begun = self.reach()?.begin(slot, begin).await;
-        self.replies.acquire().await.expect("open").forget();
-        begun
-    }
-    async fn claim(&self, slot: &Slot, claim: &Claim) -> Result<Claimed, StoreError> {
-        self.reach()?.claim(slot, claim).await
-    }
-    async fn append(&self, slot: &Slot, append: &Append) -> Result<Pulse, StoreError> {
-        self.reach()?.append(slot, append).await
-    }
-    async fn renew(&self, slot: &Slot, renew: &Renew) -> Result<Pulse, StoreError> {
-        self.reach()?.renew(slot, renew).await
-    }
-    async fn commit(&self, slot: &Slot, commit: &Commit) -> Result<Committed, StoreError> {
-        self.reach()?.commit(slot, commit).await
-    }
-    async fn suspend(&self, slot: &Slot, suspend: &Suspend) -> Result<(), StoreError> {
-        self.reach()?.suspend(slot, suspend).await
-    }
-    async fn interrupt(&self, slot: &Slot, call: &CallId, mark: &Blob) -> Result<Interrupted, StoreError> {
-        self.reach()?.interrupt(slot, call, mark).await
-    }
-    async fn retry(&self, slot: &Slot, retry: &Retry) -> Result<Retried, StoreError> {
-        self.reach()?.retry(slot, retry).await
-    }
-    async fn rewrite(&self, slot: &Slot, rewrite: &Rewrite) -> Result<Rewritten, StoreError> {
-        self.reach()?.rewrite(slot, rewrite).await
-    }
-    async fn delete(&self, slot: &Slot) -> Result<bool, StoreError> {
-        self.reach()?.delete(slot).await
-    }
-    async fn load(&self, slot: &Slot, last: Option<usize>) -> Result<Option<Loaded>, StoreError> {
-        self.reach()?.load(slot, last).await
-    }
-    async fn status(&self, slot: &Slot, call: &CallId) -> Result<CallStatus, StoreError> {
-        self.reach()?.status(slot, call).await
-    }
-    async fn live(&self, slot: &Slot) -> Result<Vec<LiveCall>, StoreError> {
-        self.reach()?.live(slot).await
-    }
-    async fn events(
-        &self,
-        slot: &Slot,
-        call: &CallId,
-        after: Option<EventId>,
-    ) -> Result<EventPage, StoreError> {
-        self.reach()?.events(slot, call, after).await
-    }
-    async fn list(&self, user: &Id, limit: usize, cursor: Option<&str>) -> Result<SessionPage, StoreError> {
-        self.reach()?.list(user, limit, cursor).await
-    }
-    async fn overdue(&self, bucket: u8, limit: usize) -> Result<Vec<Slot>, StoreError> {
-        self.reach()?.overdue(bucket, limit).await
-    }
-    fn buckets(&self) -> u8 {
-        self.inner.buckets()
-    }
-    fn announcements(&self) -> broadcast::Receiver<Announcement> {
-        if self.silent.load(Ordering::SeqCst) { self.silence.subscribe() } else { self.inner.announcements() }
-    }
-    async fn ping(&self) -> Result<(), StoreError> {
-        self.reach()?.ping().await
-    }
-    fn is_local(&self) -> bool {
-        true
-    }
 }

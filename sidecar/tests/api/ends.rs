@@ -10,8 +10,8 @@ use holdfast_sidecar::store::{
 };
 use serde_json::json;
 
-use crate::drain::{Slow, slow_call};
-use crate::kit::{Puppet, Send, Setup, asked, check_whole, soon};
+use crate::kit::{Send, Setup, check_whole, soon};
+use crate::parts::{Puppet, Slow, asked, slow_call};
 
 #[tokio::test]
 async fn a_call_that_takes_too_long_fails_and_can_be_retried() {
@@ -178,4 +178,36 @@ async fn a_call_that_has_not_failed_cannot_be_retried() {
     running.reply("yes");
     check_whole(&agent.stream(Send::get("/v1/calls/c-1/events")).await.rest().await);
     assert!(asks.try_recv().is_err(), "it ran once");
+}
+
+/// Text that no message comes of is void: a client that shows it as it comes must take it away.
+#[tokio::test]
+async fn what_was_shown_of_an_answer_that_never_came_is_void() {
+    let (model, mut asks) = Puppet::new();
+    let settings = Settings { call_timeout: Duration::from_millis(700), ..Settings::default() };
+    let agent = Setup { settings, ..Setup::with_model(model) }.start().await;
+    for end in ["model-unavailable", "call-timeout"] {
+        let body = json!({"input": "x", "stream": true, "callId": end});
+        let mut stream = agent.stream(Send::post("/v1/calls").json(&body)).await;
+        let running = asked(&mut asks).await;
+        running.say("half an ");
+        let mut events = vec![stream.until("message.delta").await];
+        running.say("answer");
+        if end == "model-unavailable" {
+            let detail = "it broke off".to_owned();
+            running.fail(holdfast_sidecar::model::ModelError::Unavailable { detail, retry_after: None });
+        } else {
+            running.abandoned().await;
+        }
+        events.extend(stream.rest().await);
+        assert_eq!(events.last().expect("events").data["error"]["type"], end);
+        check_whole(&events);
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_to_try_nothing_twice_tries_everything_once() {
+    let settings = Settings { recovery_attempts: 0, ..Settings::default() };
+    let agent = Setup { settings, ..Setup::default() }.start().await;
+    assert_eq!(agent.post("/v1/calls", json!({"input": "x"})).await.ok()["status"], "completed");
 }

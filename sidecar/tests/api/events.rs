@@ -7,7 +7,8 @@ use holdfast_sidecar::state::Block;
 use holdfast_sidecar::store::{Limits, MemoryStore};
 use serde_json::json;
 
-use crate::kit::{Event, Puppet, Send, Setup, asked, check_whole, echo, soon};
+use crate::kit::{Event, Send, Setup, check_whole, echo, soon};
+use crate::parts::{Puppet, asked};
 
 fn after(path: &str, id: &str) -> Send {
     Send::get(path).header("last-event-id", id)
@@ -138,7 +139,7 @@ async fn a_call_runs_on_when_its_client_hangs_up() {
 
 #[tokio::test]
 async fn a_client_that_hangs_up_while_its_call_is_admitted_leaves_a_call_that_runs() {
-    let store = Arc::new(crate::drain::Sleepy::new());
+    let store = Arc::new(crate::parts::Sleepy::new());
     store.wake();
     let agent = Setup { store: store.clone(), ..Setup::default() }.start().await;
     store.hold_replies();

@@ -146,3 +146,28 @@ async fn clients_that_do_not_read_their_stream_hold_up_nobody() {
     }
     assert_eq!(agent.sessions.running(), 0);
 }
+
+#[tokio::test]
+async fn what_is_wrong_with_a_request_is_found_before_its_call_is_taken() {
+    let agent = echo().await;
+    let ask = || Send::post("/v1/calls").header("last-event-id", "nonsense");
+    agent.send(ask().json(&json!({"input": "x", "stream": true}))).await.problem(400, "bad-event-id");
+    agent
+        .send(ask().header("accept", "text/event-stream").json(&json!({"input": "x"})))
+        .await
+        .problem(400, "bad-event-id");
+    nothing_was_admitted(&agent).await;
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_is_400_where_anybody_is_left_to_hear_it() {
+    let agent = echo().await;
+    let mut raw = TcpStream::connect(agent.address).await.expect("connected");
+    let head = "POST /v1/calls HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n8\r\n{\"input\"\r\nnot a length\r\n";
+    raw.write_all(head.as_bytes()).await.expect("sent");
+    let mut answer = Vec::new();
+    soon("an answer", raw.read_to_end(&mut answer)).await.expect("an answer");
+    let answer = String::from_utf8(answer).expect("text");
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("problems/body-incomplete"), "{answer}");
+    nothing_was_admitted(&agent).await;
+}

@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::kit::{Puppet, Replica, SOON, Send, Setup, asked, send, soon};
+use crate::kit::{Replica, SOON, Send, Setup, send, soon};
+use crate::parts::{Puppet, asked};
 
 const DRAIN: Duration = Duration::from_millis(600);
 

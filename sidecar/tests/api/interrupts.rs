@@ -7,8 +7,8 @@ use holdfast_sidecar::session::{OUTCOME_UNKNOWN, Settings};
 use holdfast_sidecar::store::{Limits, MemoryStore, OnBusy, Store};
 use serde_json::{Value, json};
 
-use crate::drain::{Sleepy, Slow, slow_call};
-use crate::kit::{Puppet, Replica, Send, Setup, asked, check_whole};
+use crate::kit::{Replica, Send, Setup, check_whole};
+use crate::parts::{Puppet, Sleepy, Slow, asked, slow_call};
 
 fn background(call: &str) -> Value {
     json!({"input": call, "callId": call, "background": true})

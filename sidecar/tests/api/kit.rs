@@ -1,21 +1,17 @@
-//! Replicas on port 0, a plain HTTP client, and a model that does what a test tells it.
+//! Replicas on port 0, and a plain HTTP client.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use holdfast_crds::Script;
 use holdfast_sidecar::api::auth::Auth;
 use holdfast_sidecar::config::StopTimes;
-use holdfast_sidecar::model::{
-    Ask, CallContext, Model, ModelError, ModelReply, Piece, Scripted, Stop as ModelStop,
-};
+use holdfast_sidecar::model::{Model, Scripted};
 use holdfast_sidecar::serve::{self, Listeners, Service, Stop};
 use holdfast_sidecar::session::{Sessions, Settings};
-use holdfast_sidecar::state::{Block, Usage};
 use holdfast_sidecar::store::{Limits, MemoryStore, Store};
 use holdfast_sidecar::telemetry::{self, Measured, Metrics, Traces};
 use holdfast_sidecar::tools::{NoTools, Tools};
@@ -355,81 +351,4 @@ pub fn check_whole(events: &[Event]) {
     assert_eq!(texts.len(), 0, "text without its message: {texts:?}");
     let last = events.last().expect("events");
     assert!(matches!(last.name.as_str(), "call.completed" | "call.interrupted" | "call.failed"), "{last:?}");
-}
-
-/// A model that is led by the hand: each request waits for what the test does with it.
-pub struct Puppet(mpsc::UnboundedSender<Asked>);
-
-/// A request the model is in the middle of.
-pub struct Asked {
-    pub heard: Vec<String>,
-    pub context: CallContext,
-    answers: mpsc::UnboundedSender<Act>,
-}
-
-enum Act {
-    Say(String),
-    Reply(Result<ModelReply, ModelError>),
-}
-
-impl Puppet {
-    pub fn new() -> (Self, mpsc::UnboundedReceiver<Asked>) {
-        let (asked, asks) = mpsc::unbounded_channel();
-        (Self(asked), asks)
-    }
-}
-
-impl Asked {
-    pub fn say(&self, text: &str) {
-        let _ = self.answers.send(Act::Say(text.to_owned()));
-    }
-
-    pub fn reply(self, text: &str) {
-        self.reply_with(vec![Block::text(text)]);
-    }
-
-    pub fn reply_with(self, content: Vec<Block>) {
-        let usage = Usage { input_tokens: 2, output_tokens: 1, cached_tokens: 0 };
-        let _ = self.answers.send(Act::Reply(Ok(ModelReply::new(content, usage))));
-    }
-
-    /// An answer that reached its limit.
-    pub fn cut(self, text: &str) {
-        let reply = ModelReply::new(vec![Block::text(text)], Usage::default());
-        let _ = self.answers.send(Act::Reply(Ok(ModelReply { stop: ModelStop::MaxTokens, ..reply })));
-    }
-
-    pub fn fail(self, error: ModelError) {
-        let _ = self.answers.send(Act::Reply(Err(error)));
-    }
-
-    /// Resolves when the model's request was abandoned.
-    pub async fn abandoned(&self) {
-        soon("the model to be abandoned", self.answers.closed()).await;
-    }
-}
-
-#[async_trait]
-impl Model for Puppet {
-    async fn reply(&self, ask: Ask<'_>) -> Result<ModelReply, ModelError> {
-        let heard = ask.transcript().filter_map(|entry| entry.message().ok()).map(|message| message.text());
-        let (answers, mut acts) = mpsc::unbounded_channel();
-        let asked = Asked { heard: heard.collect(), context: (**ask.context).clone(), answers };
-        let _ = self.0.send(asked);
-        loop {
-            match acts.recv().await {
-                Some(Act::Say(text)) => {
-                    if let Some(pieces) = &ask.pieces {
-                        let _ = pieces.send(Piece::Text(text));
-                    }
-                }
-                Some(Act::Reply(reply)) => return reply,
-                None => std::future::pending().await,
-            }
-        }
-    }
-}
-
-pub async fn asked(asks: &mut mpsc::UnboundedReceiver<Asked>) -> Asked {
-    soon("the model to be asked", asks.recv()).await.expect("a model")
 }

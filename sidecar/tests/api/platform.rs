@@ -60,7 +60,7 @@ async fn a_drain_that_was_asked_for_closes_the_door_and_stays() {
 
 #[tokio::test]
 async fn a_replica_is_not_ready_before_its_store_has_answered() {
-    let store = Arc::new(crate::drain::Sleepy::new());
+    let store = Arc::new(crate::parts::Sleepy::new());
     let agent = Setup { store: store.clone(), ..Setup::default() }.start().await;
     let unready = agent.platform(Method::GET, "/readyz").await;
     assert_eq!(unready.status.as_u16(), 503);

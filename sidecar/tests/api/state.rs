@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Puppet, Replica, Send, Setup, asked, echo};
+use crate::kit::{Replica, Send, Setup, echo};
+use crate::parts::{Puppet, asked};
 
 const S: &str = "/v1/users/alice/sessions/s1";
 
@@ -195,4 +196,30 @@ async fn a_user_s_sessions_are_listed_page_by_page_and_nobody_else_s() {
     assert_eq!(agent.send(by_header).await.ok()["sessions"].as_array().map(Vec::len), Some(5));
     agent.get("/v1/users/alice/sessions?cursor=x").await.problem(400, "bad-query");
     agent.get("/v1/users/alice/sessions?limit=0").await.problem(400, "bad-query");
+}
+
+#[tokio::test]
+async fn a_known_state_is_not_sent_again_however_its_etag_came_back() {
+    let (agent, _) = talked().await;
+    let known = |etag: &str| Send::get(&format!("{S}/state")).header("if-none-match", etag);
+    // As caches between us write it.
+    for etag in ["\"2\"", "W/\"2\"", "\"1\", \"2\"", "*"] {
+        let answer = agent.send(known(etag)).await;
+        assert_eq!((answer.status.as_u16(), answer.header("etag")), (304, Some("\"2\"")), "{etag}");
+    }
+    for etag in ["\"1\"", "2", "\"22\""] {
+        assert_eq!(agent.send(known(etag)).await.status.as_u16(), 200, "{etag}");
+    }
+}
+
+#[tokio::test]
+async fn a_count_nobody_can_go_on_from_is_refused() {
+    let (agent, mut state) = talked().await;
+    for count in [u64::MAX, (1 << 53) + 1] {
+        state["turnCount"] = json!(count);
+        agent.send(put(&state).header("if-match", "*")).await.problem(422, "wrong-shape");
+    }
+    state["turnCount"] = json!(1u64 << 53);
+    agent.send(put(&state).header("if-match", "*")).await.ok();
+    agent.post(&format!("{S}/calls"), json!({"input": "three"})).await.ok();
 }
