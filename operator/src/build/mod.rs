@@ -7,6 +7,7 @@ mod deployment;
 mod disruption_budget;
 mod http_route;
 mod network_policy;
+mod placement;
 mod pod;
 mod redis;
 mod service;

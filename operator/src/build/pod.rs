@@ -15,13 +15,13 @@ use k8s_openapi::{
         LifecycleHandler, LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource,
         PodSecurityContext, PodSpec, Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile,
         SecretKeySelector, SecretProjection, SecretVolumeSource, SecurityContext, SleepAction,
-        TCPSocketAction, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
+        TCPSocketAction, Volume, VolumeMount, VolumeProjection,
     },
-    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::LabelSelector, util::intstr::IntOrString},
+    apimachinery::pkg::{api::resource::Quantity, util::intstr::IntOrString},
 };
 use kube::ResourceExt as _;
 
-use super::{Inputs, claim, seconds};
+use super::{Inputs, claim, placement, seconds};
 use crate::{
     names,
     references::{self, Kind},
@@ -51,10 +51,10 @@ pub(super) fn build(agent: &Agent, inputs: &Inputs) -> PodSpec {
         init_containers: (!companions.is_empty()).then_some(companions),
         containers: vec![agent_container(agent, inputs)],
         volumes: Some(volumes(agent)),
-        topology_spread_constraints: Some(spread(agent)),
+        topology_spread_constraints: Some(vec![placement::over_nodes(agent)]),
         node_selector: (!template.node_selector.is_empty()).then(|| template.node_selector.clone()),
         tolerations: (!template.tolerations.is_empty()).then(|| template.tolerations.clone()),
-        affinity: template.affinity.clone(),
+        affinity: Some(placement::over_zones(agent, template.affinity.clone().unwrap_or_default())),
         priority_class_name: template.priority_class_name.clone(),
         image_pull_secrets: (!pull_secrets.is_empty()).then_some(pull_secrets),
         ..PodSpec::default()
@@ -251,22 +251,6 @@ pub(super) fn container_security(user: Option<i64>) -> SecurityContext {
 }
 
 /// Over zones and nodes where that is possible, counted for each version of the pods by itself.
-fn spread(agent: &Agent) -> Vec<TopologySpreadConstraint> {
-    ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
-        .map(|key| TopologySpreadConstraint {
-            max_skew: 1,
-            topology_key: key.to_owned(),
-            when_unsatisfiable: "ScheduleAnyway".to_owned(),
-            match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
-            label_selector: Some(LabelSelector {
-                match_labels: Some(names::selector(agent)),
-                ..LabelSelector::default()
-            }),
-            ..TopologySpreadConstraint::default()
-        })
-        .to_vec()
-}
-
 fn volumes(agent: &Agent) -> Vec<Volume> {
     let mut volumes = vec![Volume {
         name: MANIFEST_VOLUME.to_owned(),

@@ -180,9 +180,10 @@ async fn a_full_server_lets_work_end_and_none_begin() {
     assert_eq!(retried, full.map(|()| Retried::Unknown));
     assert_eq!(broken.digest(), before, "nothing was written");
 
-    talk.renew(&renew(&grant)).await.expect("renew");
     talk.interrupt("one", "{}").await;
-    talk.commit(&commit(&grant)).await.expect("commit");
+    let pulse = talk.renew(&renew(&grant)).await.expect("renew");
+    let marks_seen = seen(pulse.mark.as_ref());
+    talk.commit(&Commit { marks_seen, ..commit(&grant) }).await.expect("commit");
     let grant = talk.takeover(&claim()).await;
     talk.suspend(&suspend(&grant)).await;
     assert_eq!(talk.history().await.len(), 2);
