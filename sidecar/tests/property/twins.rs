@@ -300,11 +300,9 @@ impl<'a> Twins<'a> {
         let keys = self.fixture.keys(true).await;
         for (key, time) in &keys {
             assert!(*time > 0, "{key} never expires");
-            let Some(stem) = key.strip_suffix("head") else { continue };
-            for part in ["ctx", "calls", "wal", "done", "digests"] {
-                if let Some(other) = keys.get(&format!("{stem}{part}")) {
-                    assert!(other > time, "{part} at {other} before its head at {time}");
-                }
+            let Some(stem) = key.strip_suffix(":h") else { continue };
+            if let Some(history) = keys.get(&format!("{stem}:c")) {
+                assert!(history > time, "the history at {history} before its head at {time}");
             }
         }
     }

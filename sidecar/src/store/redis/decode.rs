@@ -1,22 +1,25 @@
 //! Reading what the scripts answer. Anything unexpected is damage, never a default.
 
+use bytes::Bytes;
 use redis::Value;
 
+use super::log;
+use super::record::{Reading, Record};
 use crate::state::{CallId, Id};
 use crate::store::blob::Blob;
 use crate::store::contract::{
-    Begin, CallStatus, Delta, Ended, EventName, Grant, HeadCall, LiveCall, LoggedEvent, Reply, Retry,
+    Begin, CallStatus, Delta, Ended, EventPage, Grant, HeadCall, LiveCall, LoggedEvent, Millis, Reply,
     SessionHead, Step, StepKind,
 };
 use crate::store::error::StoreError;
-use crate::store::ids::{EventId, Token};
+use crate::store::ids::{Epoch, EventId, Nonce, Token};
 
 /// An answer, read from its front.
 pub struct Answer {
     rest: std::vec::IntoIter<Value>,
 }
 
-fn unreadable(what: &str) -> StoreError {
+pub fn unreadable(what: &str) -> StoreError {
     StoreError::Corrupt(format!("Redis answered something else where {what} was expected"))
 }
 
@@ -32,7 +35,7 @@ impl Answer {
         self.rest.len() == 0
     }
 
-    fn next(&mut self, what: &str) -> Result<Value, StoreError> {
+    pub fn next(&mut self, what: &str) -> Result<Value, StoreError> {
         self.rest.next().ok_or_else(|| unreadable(what))
     }
 
@@ -106,75 +109,51 @@ impl Answer {
         Ok(blobs)
     }
 
-    pub fn session_head(&mut self) -> Result<SessionHead, StoreError> {
-        Ok(SessionHead {
-            created: self.number("a time")?,
-            version: self.number("a version")?,
-            epoch: self.parsed("an epoch")?,
-            turns: self.number("a count of turns")?,
-            revision: self.text("a revision")?,
-            interrupted: self.flag("a flag")?,
-        })
+    pub fn session(&mut self) -> Result<SessionRecord, StoreError> {
+        SessionRecord::read(&self.blob("a session")?)
     }
 
     pub fn grant(&mut self, own: &Own<'_>) -> Result<Grant, StoreError> {
-        let token = parse_token(&self.text("a token")?)?;
-        let session = self.session_head()?;
+        let session = self.session()?;
         let history = Delta {
             from: self.number("a length")?,
             messages: self.blobs("a history")?,
             meta: self.optional_blob("the rest of a state")?,
         };
-        Ok(Grant { token, session, history, call: self.list("a call")?.head_call(own)? })
+        let call = match self.optional_list("a call")? {
+            Some(mut call) => call.head_call()?,
+            None => own.head_call()?,
+        };
+        Ok(Grant { token: session.token, session: session.head, history, call })
     }
 
-    pub fn head_call(&mut self, own: &Own<'_>) -> Result<HeadCall, StoreError> {
+    pub fn head_call(&mut self) -> Result<HeadCall, StoreError> {
         let id = self.call_id()?;
-        let input = self.optional_list("an input")?;
-        let context = self.optional_blob("a context")?;
-        let revision = self.optional_blob("a revision")?;
-        let (input, context, revision) = match (input, context, revision) {
-            (Some(input), Some(context), Some(revision)) => {
-                let mut list = Answer { rest: vec![Value::Array(input.rest.collect())].into_iter() };
-                let revision = String::from_utf8(revision.to_vec()).map_err(|_| unreadable("a revision"))?;
-                (list.blobs("an input")?, context, revision)
-            }
-            _ => (own.input.to_vec(), own.context.clone(), own.revision.to_owned()),
-        };
+        let begun = BegunRecord::read(self.blob("a call")?)?;
+        let progress = self.blob("a call")?;
+        let read = record('p').read(&progress, "a call")?;
+        let mark = progress.bytes().slice(record('p').size..);
+        let input = self.optional_blob("an input")?.unwrap_or_default().into_bytes();
+        let (input, _) = parted(input, begun.inputs)?;
         Ok(HeadCall {
             id,
             input,
-            context,
-            revision,
-            mark: self.optional_blob("a mark")?,
-            stream: self.flag("a flag")?,
+            context: begun.context,
+            revision: begun.revision,
+            mark: (!mark.is_empty()).then(|| mark.into()),
+            stream: read.flag("stream"),
             steps: self.blobs("a journal")?.into_iter().map(step).collect::<Result<_, _>>()?,
-            ran: self.number("a time")?,
-            resumes: self.number("a count")?,
-            retry: self.number("a count")?,
-            prior: self.number("a count")?,
-            attempts: self.number("a count")?,
-            attempts_total: self.number("a count")?,
+            ran: read.number("ran"),
+            resumes: small(&read, "resumes"),
+            retry: begun.retry,
+            prior: begun.prior,
+            attempts: small(&read, "attempts"),
+            attempts_total: small(&read, "total"),
         })
     }
 
     pub fn reply(&mut self) -> Result<Reply, StoreError> {
-        let mut list = self.list("a reply")?;
-        let header = list.text("how a call ended")?;
-        let mut words = header.split(' ');
-        let ended = match words.next() {
-            Some("completed") => Ended::Completed,
-            Some("interrupted") => Ended::Interrupted,
-            Some("failed") => Ended::Failed,
-            _ => return Err(unreadable("how a call ended")),
-        };
-        let retry = words.next().and_then(|word| word.parse().ok()).ok_or_else(|| unreadable("a retry"))?;
-        let document = list.blob("a document")?;
-        let mut messages = Vec::with_capacity(list.rest.len());
-        while !list.is_empty() {
-            messages.push(list.blob("a message")?);
-        }
-        Ok(Reply { ended, document, messages, retry })
+        Ok(ReplyRecord::read(self.blob("a reply")?)?.reply)
     }
 
     pub fn live_call(&mut self) -> Result<LiveCall, StoreError> {
@@ -201,57 +180,198 @@ impl Answer {
         })
     }
 
-    /// An entry of a stream: its id, then fields and values in turn.
-    pub fn event(&mut self) -> Result<LoggedEvent, StoreError> {
-        let mut entry = self.list("an event")?;
-        let id: EventId = entry.parsed("an event id")?;
-        let mut fields = entry.list("the fields of an event")?;
-        let (mut name, mut data, mut message) = (None, None, None);
-        while !fields.is_empty() {
-            match fields.text("a field")?.as_str() {
-                "name" => name = EventName::parse(&fields.text("an event name")?),
-                "data" => data = Some(fields.blob("an event")?),
-                "message" => message = Some(fields.blob("a message")?),
-                _ => drop(fields.next("a field")?),
-            }
+    /// A log, or what a call or its reply has to tell where there is none.
+    pub fn event_page(&mut self, call: &CallId, after: Option<EventId>) -> Result<EventPage, StoreError> {
+        let (status, gap) = (self.status()?, self.flag("a flag")?);
+        let mut entries = self.list("events")?;
+        let mut events = Vec::new();
+        while !entries.is_empty() {
+            events.push(log::logged(&mut entries.list("an event")?, call)?);
         }
-        match (name, data) {
-            (Some(name), Some(data)) => Ok(LoggedEvent { id, name, data, message }),
-            _ => Err(unreadable("an event")),
+        if !self.is_empty() {
+            let kept = self.blob("a call")?;
+            events = match &status {
+                CallStatus::Live(_) => vec![BegunRecord::read(kept)?.queued(call)?],
+                _ => ReplyRecord::read(kept)?.events(call)?,
+            };
+            events.retain(|event| after.is_none_or(|after| event.id > after));
         }
+        Ok(EventPage { events, gap, status })
     }
+}
+
+fn record(letter: char) -> &'static Record {
+    // Every letter in the code is in the table.
+    Record::named(letter).unwrap_or_else(|| unreachable!("no record {letter}"))
+}
+
+fn small<T: TryFrom<u64> + Default>(read: &Reading<'_>, name: &str) -> T {
+    T::try_from(read.number(name)).unwrap_or_default()
+}
+
+/// A session, as its head has it.
+pub struct SessionRecord {
+    pub head: SessionHead,
+    pub token: Token,
+    pub expires: Millis,
+}
+
+impl SessionRecord {
+    pub fn read(bytes: &[u8]) -> Result<Self, StoreError> {
+        let read = record('s').read(bytes, "a session")?;
+        let revision = bytes[record('s').size..].get(..small(&read, "revisionSize"));
+        let revision = revision.and_then(|revision| std::str::from_utf8(revision).ok());
+        Ok(Self {
+            head: SessionHead {
+                created: read.number("created"),
+                version: read.number("version"),
+                epoch: Epoch(read.id("epoch")),
+                turns: read.number("turns"),
+                revision: revision.ok_or_else(|| unreadable("a revision"))?.to_owned(),
+                interrupted: read.flag("interrupted"),
+            },
+            token: Token { fence: read.number("fence"), nonce: Nonce(read.id("nonce")) },
+            expires: read.number("expires"),
+        })
+    }
+}
+
+/// What a live call was begun with.
+struct BegunRecord {
+    fence: u64,
+    position: u64,
+    retry: u32,
+    prior: usize,
+    inputs: usize,
+    context: Blob,
+    revision: String,
+    queued: Bytes,
+}
+
+impl BegunRecord {
+    fn read(blob: Blob) -> Result<Self, StoreError> {
+        let bytes = blob.into_bytes();
+        let read = record('c').read(&bytes, "a call")?;
+        let mut rest = bytes.slice(record('c').size..);
+        let mut part = |name| {
+            let size: usize = small(&read, name);
+            if size > rest.len() {
+                return Err(unreadable("a call"));
+            }
+            Ok(rest.split_to(size))
+        };
+        let _digest = part("digestSize")?;
+        let (context, revision) = (part("contextSize")?, part("revisionSize")?);
+        Ok(Self {
+            fence: read.number("fence"),
+            position: read.number("position"),
+            retry: small(&read, "retry"),
+            prior: small(&read, "prior"),
+            inputs: small(&read, "inputs"),
+            context: context.into(),
+            revision: String::from_utf8(revision.to_vec()).map_err(|_| unreadable("a revision"))?,
+            queued: rest,
+        })
+    }
+
+    fn queued(&self, call: &CallId) -> Result<LoggedEvent, StoreError> {
+        log::queued(&self.queued, self.position, self.fence, call)
+    }
+}
+
+/// A stored reply.
+struct ReplyRecord {
+    reply: Reply,
+    fence: u64,
+    queued_fence: u64,
+    position: u64,
+    queued: Bytes,
+    events: Bytes,
+    /// How many of the messages came with the commit.
+    own: usize,
+}
+
+impl ReplyRecord {
+    fn read(blob: Blob) -> Result<Self, StoreError> {
+        let bytes = blob.into_bytes();
+        let read = record('r').read(&bytes, "a reply")?;
+        let mut rest = bytes.slice(record('r').size..);
+        let mut part = |name| {
+            let size: usize = small(&read, name);
+            if size > rest.len() {
+                return Err(unreadable("a reply"));
+            }
+            Ok(rest.split_to(size))
+        };
+        let (document, queued, events) = (part("documentSize")?, part("queuedSize")?, part("eventsSize")?);
+        let (messages, _) = parted(rest, small(&read, "messages"))?;
+        let ended = match u8::try_from(read.number("ended")) {
+            Ok(b'C') => Ended::Completed,
+            Ok(b'I') => Ended::Interrupted,
+            Ok(b'F') => Ended::Failed,
+            _ => return Err(unreadable("how a call ended")),
+        };
+        Ok(Self {
+            reply: Reply { ended, document: document.into(), messages, retry: small(&read, "retry") },
+            fence: read.number("fence"),
+            queued_fence: read.number("queuedFence"),
+            position: read.number("position"),
+            queued,
+            events,
+            own: small(&read, "own"),
+        })
+    }
+
+    /// What was told of a call that has no log.
+    fn events(&self, call: &CallId) -> Result<Vec<LoggedEvent>, StoreError> {
+        let first = log::queued(&self.queued, self.position, self.queued_fence, call)?;
+        let messages = &self.reply.messages;
+        log::kept(first, &self.events, self.fence, &messages[messages.len().saturating_sub(self.own)..], call)
+    }
+}
+
+/// So many messages, each after its length; and what follows them.
+fn parted(mut rest: Bytes, count: usize) -> Result<(Vec<Blob>, Bytes), StoreError> {
+    let mut messages = Vec::new();
+    for _ in 0..count {
+        if rest.len() < 4 {
+            return Err(unreadable("a message"));
+        }
+        let size = usize::try_from(super::record::number(&rest.split_to(4))).unwrap_or(usize::MAX);
+        if rest.len() < size {
+            return Err(unreadable("a message"));
+        }
+        messages.push(rest.split_to(size).into());
+    }
+    Ok((messages, rest))
 }
 
 /// What a request brought of its call: it is not sent back.
-pub struct Own<'a> {
-    pub input: &'a [Blob],
-    pub context: &'a Blob,
-    pub revision: &'a str,
+pub enum Own<'a> {
+    Begin(&'a Begin),
+    /// All of it comes back.
+    Nothing,
 }
-
-static NOTHING: Blob = Blob::empty();
 
 impl Own<'_> {
-    pub const NOTHING: Own<'static> = Own { input: &[], context: &NOTHING, revision: "" };
-}
-
-impl<'a> From<&'a Begin> for Own<'a> {
-    fn from(begin: &'a Begin) -> Self {
-        Self { input: &begin.input, context: &begin.context, revision: &begin.revision }
+    fn head_call(&self) -> Result<HeadCall, StoreError> {
+        let Self::Begin(begin) = self else { return Err(unreadable("a call")) };
+        Ok(HeadCall {
+            id: begin.call.clone(),
+            input: begin.input.clone(),
+            context: begin.context.clone(),
+            revision: begin.revision.clone(),
+            mark: None,
+            stream: begin.stream,
+            steps: Vec::new(),
+            ran: 0,
+            resumes: 0,
+            retry: 0,
+            prior: 0,
+            attempts: 0,
+            attempts_total: 0,
+        })
     }
-}
-
-impl<'a> From<&'a Retry> for Own<'a> {
-    fn from(retry: &'a Retry) -> Self {
-        Self { input: &[], context: &retry.context, revision: &retry.revision }
-    }
-}
-
-fn parse_token(text: &str) -> Result<Token, StoreError> {
-    let parsed = text
-        .split_once('.')
-        .and_then(|(fence, nonce)| Some(Token { fence: fence.parse().ok()?, nonce: nonce.parse().ok()? }));
-    parsed.ok_or_else(|| unreadable("a token"))
 }
 
 /// The letter before a journal entry's bytes.

@@ -1,24 +1,21 @@
 //! The names of a slot's keys.
 //!
 //! ```text
-//! hf:{P.b}:<slot>:head      hash    the session: version, lease, queue, … and its meta
-//! hf:{P.b}:<slot>:ctx       list    the history, one message an element
-//! hf:{P.b}:<slot>:calls     hash    live calls, a field a property: `<property>:<call>`
-//! hf:{P.b}:<slot>:wal       list    the journal of the call at the head
-//! hf:{P.b}:<slot>:done      zset    finished call → when
-//! hf:{P.b}:<slot>:digests   hash    finished call → digest
-//! hf:{P.b}:<slot>:tomb      hash    what a delete leaves
-//! hf:{P.b}:<slot>:reply:<call>   list     how it ended, the document, the messages
-//! hf:{P.b}:<slot>:events:<call>  stream   ids `<fence>-<seq>`
+//! hf:{P.b}:<slot>:h         hash    the session, its live and its finished calls, the journal, its meta
+//! hf:{P.b}:<slot>:c         list    the history, one message an element
+//! hf:{P.b}:<slot>:t         hash    what a delete leaves
+//! hf:{P.b}:<slot>:r:<call>  string  how it ended, the document, the messages, what events are in no log
+//! hf:{P.b}:<slot>:e:<call>  stream  ids `<fence>-<seq>`
 //! hf:{P.b}:due              zset    slot → when somebody must look at it
-//! hf:{P.b}:sessions:<user>  zset    session → last change
+//! hf:{P.b}:s:<user>         zset    session → last change
 //! ```
 //!
-//! `P` is the prefix, `b` the bucket, `<slot>` is `<user>.<session>`, and ids are base64url, so nothing in them can be
-//! taken for a part of a name. The anonymous user is `~`, which base64url cannot spell.
+//! `P` is the prefix, `b` the bucket, `<slot>` is `<user>.<session>`. In ids all but letters, digits and `_-@+=` is a `%` and
+//! two hex digits, so nothing in them can be taken for a part of a name. The anonymous user is `~`, which no id spells.
+//! Scripts find the slot, the session and the call in the names of their keys.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::fmt::Write;
+
 use sha2::{Digest, Sha256};
 
 use crate::state::{CallId, Id, Slot};
@@ -32,10 +29,6 @@ const ANONYMOUS: &str = "~";
 pub enum Key {
     Head,
     Context,
-    Calls,
-    Journal,
-    Done,
-    Digests,
     Tomb,
     Due,
     Reply,
@@ -49,10 +42,6 @@ impl Key {
         Some(match name {
             "head" => Self::Head,
             "ctx" => Self::Context,
-            "calls" => Self::Calls,
-            "wal" => Self::Journal,
-            "done" => Self::Done,
-            "digests" => Self::Digests,
             "tomb" => Self::Tomb,
             "due" => Self::Due,
             "reply" => Self::Reply,
@@ -65,9 +54,10 @@ impl Key {
     /// What Redis' `TYPE` must say.
     pub const fn kind(self) -> &'static str {
         match self {
-            Self::Head | Self::Calls | Self::Digests | Self::Tomb => "hash",
-            Self::Context | Self::Journal | Self::Reply => "list",
-            Self::Done | Self::Due | Self::Sessions => "zset",
+            Self::Head | Self::Tomb => "hash",
+            Self::Context => "list",
+            Self::Reply => "string",
+            Self::Due | Self::Sessions => "zset",
             Self::Events => "stream",
         }
     }
@@ -95,17 +85,15 @@ impl Namespace {
     }
 
     pub fn sessions(&self, user: &Id) -> String {
-        format!("hf:{{{}.{}}}:sessions:{}", self.prefix, bucket(user), encode(user))
+        format!("hf:{{{}.{}}}:s:{}", self.prefix, bucket(user), encode(user))
     }
 
     pub fn slot(&self, slot: &Slot) -> SlotKeys {
         let bucket = bucket(slot.user.as_ref().unwrap_or(&slot.session));
-        let name = slot_name(slot);
         SlotKeys {
             due: self.due(bucket),
             sessions: slot.user.as_ref().map(|user| self.sessions(user)),
-            stem: format!("hf:{{{}.{bucket}}}:{name}", self.prefix),
-            name,
+            stem: format!("hf:{{{}.{bucket}}}:{}", self.prefix, slot_name(slot)),
         }
     }
 }
@@ -113,29 +101,24 @@ impl Namespace {
 /// The keys of one slot.
 #[derive(Debug, Clone)]
 pub struct SlotKeys {
-    /// The slot as the indexes and the announcements spell it.
-    pub name: String,
     stem: String,
     due: String,
     sessions: Option<String>,
 }
 
 impl SlotKeys {
-    /// `None` only for what an anonymous session or a request without a call does not have.
+    /// `None` only for what a request without a call does not have. An anonymous session is in no list; its place is taken by
+    /// a key that is there anyway.
     pub fn key(&self, key: Key, call: Option<&CallId>) -> Option<String> {
         let stem = &self.stem;
         Some(match key {
-            Key::Head => format!("{stem}:head"),
-            Key::Context => format!("{stem}:ctx"),
-            Key::Calls => format!("{stem}:calls"),
-            Key::Journal => format!("{stem}:wal"),
-            Key::Done => format!("{stem}:done"),
-            Key::Digests => format!("{stem}:digests"),
-            Key::Tomb => format!("{stem}:tomb"),
+            Key::Head => format!("{stem}:h"),
+            Key::Context => format!("{stem}:c"),
+            Key::Tomb => format!("{stem}:t"),
             Key::Due => self.due.clone(),
-            Key::Reply => format!("{stem}:reply:{}", encode(call?)),
-            Key::Events => format!("{stem}:events:{}", encode(call?)),
-            Key::Sessions => self.sessions.clone()?,
+            Key::Reply => format!("{stem}:r:{}", encode(call?)),
+            Key::Events => format!("{stem}:e:{}", encode(call?)),
+            Key::Sessions => self.sessions.as_ref().unwrap_or(&self.due).clone(),
         })
     }
 }
@@ -144,8 +127,18 @@ fn bucket(id: &Id) -> u8 {
     Sha256::digest(id.as_str())[0] % BUCKETS
 }
 
+/// An id as a part of a name.
 pub(crate) fn encode(id: &Id) -> String {
-    URL_SAFE_NO_PAD.encode(id.as_str())
+    let mut name = String::with_capacity(id.as_str().len());
+    for byte in id.as_str().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'@' | b'+' | b'=' => {
+                name.push(char::from(byte))
+            }
+            other => drop(write!(name, "%{other:02x}")),
+        }
+    }
+    name
 }
 
 pub(crate) fn slot_name(slot: &Slot) -> String {
@@ -160,8 +153,15 @@ pub fn parse_slot_name(name: &[u8]) -> Option<Slot> {
     Slot::new(user.as_deref(), &decode(session)?).ok()
 }
 
-fn decode(text: &str) -> Option<String> {
-    String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok()
+fn decode(name: &str) -> Option<String> {
+    let mut parts = name.split('%');
+    let mut id = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let code = part.get(..2).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        id.push(u8::from_str_radix(code, 16).ok()?);
+        id.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(id).ok()
 }
 
 #[cfg(test)]
@@ -189,9 +189,7 @@ mod tests {
     fn every_key_of_a_slot_carries_its_bucket_as_the_hash_tag() {
         let keys = Namespace::new("ns.agent").expect("a prefix").slot(&slot(Some("u"), "s"));
         let call = CallId::new("call", "c").expect("an id");
-        for name in
-            ["head", "ctx", "calls", "wal", "done", "digests", "tomb", "due", "reply", "live", "sessions"]
-        {
+        for name in ["head", "ctx", "tomb", "due", "reply", "live", "sessions"] {
             let key = keys.key(Key::named(name).expect(name), Some(&call)).expect(name);
             // SHA-256("u") starts with 0x0b.
             assert!(key.starts_with("hf:{ns.agent.11}:"), "{key}");

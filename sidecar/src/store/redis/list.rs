@@ -6,7 +6,7 @@
 use redis::Value;
 
 use super::RedisStore;
-use super::decode::Answer;
+use super::decode::{Answer, SessionRecord};
 use super::keys::Key;
 use super::script::Invocation;
 use crate::state::{Id, Slot};
@@ -87,18 +87,14 @@ impl RedisStore {
         let route = head(first);
         let mut read = redis::pipe();
         for (_, session) in &wanted {
-            read.cmd("HMGET").arg(head(session)).arg("ver").arg("expires");
+            read.cmd("HGET").arg(head(session)).arg("s");
         }
         let heads = self.link.send_all(&route, &read).await?;
         let mut rows = Vec::new();
         for ((updated, session), head) in wanted.into_iter().zip(heads) {
-            if let Value::Array(fields) = &head
-                && fields.first() == Some(&Value::Nil)
-            {
-                continue;
-            }
-            let mut head = Answer::of(head)?;
-            let (version, expires): (u64, Millis) = (head.number("a version")?, head.number("a time")?);
+            let Value::BulkString(bytes) = head else { continue };
+            let session_there = SessionRecord::read(&bytes)?;
+            let (version, expires) = (session_there.head.version, session_there.expires);
             if expires > now {
                 rows.push(SessionRow { session, updated, version });
             }

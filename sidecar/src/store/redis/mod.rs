@@ -4,6 +4,8 @@
 //! mod.rs         RedisStore: calling a script
 //! operations.rs  the contract: requests into scripts, answers out of them
 //! script.rs      the scripts and their signatures        scripts/*.lua
+//! record.rs      several numbers and texts in one field
+//! log.rs         events, as they are sent and kept
 //! keys.rs        the names of a slot's keys
 //! decode.rs      reading answers
 //! link.rs        the connection, and the seam for clusters and sentinels
@@ -18,7 +20,9 @@ mod fault;
 mod keys;
 mod link;
 mod list;
+mod log;
 mod operations;
+mod record;
 mod script;
 
 use std::sync::Arc;
@@ -28,10 +32,9 @@ use tokio::sync::broadcast;
 
 use self::announce::Subscriber;
 use self::keys::{Key, Namespace};
-use self::script::{SCRIPTS, Scripts};
+use self::script::Scripts;
 use super::contract::{Announcement, Limits};
 use super::error::StoreError;
-use super::slot::millis;
 use crate::state::{CallId, Slot};
 
 pub use self::fault::Fault;
@@ -41,14 +44,14 @@ pub use self::script::commands;
 pub(crate) use self::{
     decode::Answer,
     keys::{encode, slot_name},
-    script::{Invocation, Part, SERVER_TIME, Script, commands_of, scripts},
+    script::{Ground, Invocation, SERVER_TIME, Script, commands_of, scripts},
 };
 
 pub struct RedisStore {
     link: Arc<dyn Link>,
     names: Namespace,
     limits: Limits,
-    scripts: &'static Scripts,
+    scripts: Scripts,
     announcements: broadcast::Sender<Announcement>,
     _subscriber: Subscriber,
     #[cfg(feature = "mutants")]
@@ -72,8 +75,8 @@ impl RedisStore {
         Ok(Self {
             link,
             names,
+            scripts: Scripts::with(&limits),
             limits,
-            scripts: &SCRIPTS,
             announcements,
             _subscriber: subscriber,
             #[cfg(feature = "mutants")]
@@ -85,27 +88,14 @@ impl RedisStore {
     #[cfg(feature = "mutants")]
     #[must_use]
     pub fn on_clock(mut self, clock: Arc<std::sync::atomic::AtomicU64>) -> Self {
-        self.scripts = &script::SCRIPTS_ON_CALLERS_TIME;
+        self.scripts = Scripts::on_callers_time(&self.limits);
         self.clock = Some(clock);
         self
     }
 
-    /// A call of a script with the arguments that nearly all of them start with.
-    fn on<'a>(&self, script: &'a Script, slot: &Slot, call: Option<&CallId>) -> Invocation<'a> {
-        let keys = self.names.slot(slot);
-        let mut invocation = Invocation::of_slot(script, &keys, call);
-        if invocation.wants("channel") {
-            invocation = invocation.arg("channel", self.names.channel());
-        }
-        invocation.arg("slot", keys.name).arg("session", slot.session.as_str())
-    }
-
-    fn about(&self, slot: &Slot, call: &CallId) -> Invocation<'_> {
-        Invocation::of_slot(&self.scripts.status, &self.names.slot(slot), Some(call))
-            .arg("sessionTtl", millis(self.limits.session_ttl))
-            .arg("replyTtl", millis(self.limits.reply_ttl))
-            .arg("eventTtl", millis(self.limits.event_ttl))
-            .arg("call", call.as_str())
+    /// A call of a script, with the keys that it can do without most of the time or without them.
+    fn on<'a>(&self, script: &'a Script, slot: &Slot, call: Option<&CallId>, all: bool) -> Invocation<'a> {
+        Invocation::of_slot(script, &self.names.slot(slot), call, all)
     }
 
     async fn run(&self, invocation: Invocation<'_>) -> Result<Value, StoreError> {

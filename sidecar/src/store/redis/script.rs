@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::sync::LazyLock;
 
 use redis::{Cmd, ToRedisArgs, Value};
 use sha1::{Digest, Sha1};
@@ -13,32 +12,59 @@ use sha1::{Digest, Sha1};
 use super::fault::Fault;
 use super::keys::{Key, SlotKeys};
 use super::link::Link;
+use super::record::Record;
 use crate::state::CallId;
+use crate::store::contract::{Limits, REMEMBERED_CALLS};
 use crate::store::error::StoreError;
+use crate::store::slot::millis;
 
 /// What all scripts share.
 const BASE: &str = include_str!("scripts/base.lua");
 
-/// A piece of Lua by its name. Each script takes only the parts it names: they are run anew with every call.
+/// A piece of Lua by its name. Each script takes only the parts it names, and some only where they are needed (`-- HERE`):
+/// every function in them is made anew with every call.
 pub type Part = (&'static str, &'static str);
 
 const PARTS: &[Part] = &[
     ("prelude", include_str!("scripts/prelude.lua")),
+    ("called", include_str!("scripts/called.lua")),
+    ("queue", include_str!("scripts/queue.lua")),
+    ("graves", include_str!("scripts/graves.lua")),
     ("calls", include_str!("scripts/calls.lua")),
+    ("marks", include_str!("scripts/marks.lua")),
+    ("journal", include_str!("scripts/journal.lua")),
+    ("replies", include_str!("scripts/replies.lua")),
     ("lease", include_str!("scripts/lease.lua")),
+    ("admit", include_str!("scripts/admit.lua")),
+    ("attach", include_str!("scripts/attach.lua")),
     ("holder", include_str!("scripts/holder.lua")),
+    ("log", include_str!("scripts/log.lua")),
+    ("pulse", include_str!("scripts/pulse.lua")),
+    ("announce", include_str!("scripts/announce.lua")),
 ];
 
 /// Redis' own time, in milliseconds.
-pub const SERVER_TIME: &str =
-    "local now = redis.call('TIME')\nnow = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)\n";
+pub const SERVER_TIME: &str = "local arguments, now = #ARGV, redis.call('TIME')\n\
+    now = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)\n";
 
 /// A test's time, as the last argument of every call.
 #[cfg(feature = "mutants")]
-const CALLERS_TIME: &str = "local now = tonumber(ARGV[#ARGV])\n";
+const CALLERS_TIME: &str = "local arguments, now = #ARGV - 1, tonumber(ARGV[#ARGV])\n";
+
+/// A number that does not change while the process lives: part of the text, not sent with every call.
+pub type Constant = (&'static str, u64);
+
+/// What scripts stand on, beside their own text.
+#[derive(Clone, Copy)]
+pub struct Ground<'a> {
+    pub parts: &'a [Part],
+    pub constants: &'a [Constant],
+    pub time: &'a str,
+}
 
 pub struct Script {
     pub name: &'static str,
+    /// Those with a `?` behind them may be left out; they are the last.
     pub keys: Vec<&'static str>,
     arguments: Vec<&'static str>,
     pub source: String,
@@ -46,7 +72,7 @@ pub struct Script {
 }
 
 impl Script {
-    pub fn new(name: &'static str, text: &'static str, parts: &[Part], time: &str) -> Self {
+    pub fn new(name: &'static str, text: &'static str, ground: Ground<'_>) -> Self {
         let (flags, body) = text.split_once('\n').unwrap_or((text, ""));
         let signature = |label: &str| {
             text.lines()
@@ -56,20 +82,36 @@ impl Script {
         };
         let (keys, arguments) = (signature("-- KEYS"), signature("-- ARGV"));
 
-        let mut source = format!("{flags}\n");
-        for (table, list, names) in [("K", "KEYS", &keys), ("A", "ARGV", &arguments)] {
-            let fields: Vec<_> =
-                names.iter().enumerate().map(|(i, name)| format!("{name}={list}[{}]", i + 1)).collect();
-            let _ = writeln!(source, "local {table} = {{ {} }}", fields.join(", "));
+        let mut text = format!("local rest = {}\n", arguments.len() + 1);
+        text.push_str(ground.time);
+        text.push_str(BASE);
+        let parts = |wanted: &[&str]| {
+            let wanted = ground.parts.iter().filter(|(name, _)| wanted.contains(name));
+            wanted.map(|(_, part)| *part).collect::<String>()
+        };
+        text.push_str(&parts(&signature("-- PARTS")));
+        for line in body.lines() {
+            match line.trim_start().strip_prefix("-- HERE ") {
+                Some(wanted) => text.push_str(&parts(&wanted.split(' ').collect::<Vec<_>>())),
+                None => text.push_str(line),
+            }
+            text.push('\n');
         }
-        let _ = writeln!(source, "local rest = {}", arguments.len() + 1);
-        source.push_str(time);
-        source.push_str(BASE);
-        let wanted = signature("-- PARTS");
-        for (_, part) in parts.iter().filter(|(name, _)| wanted.contains(name)) {
-            source.push_str(part);
-        }
-        source.push_str(body);
+        let place = |list: &str, names: &[&str], name: &str| {
+            let place = names.iter().position(|known| known.trim_end_matches('?') == name);
+            place.map_or_else(|| "nil".to_owned(), |place| format!("{list}[{}]", place + 1))
+        };
+        let named = |table: &str, name: &str| match table {
+            "K" => Some(place("KEYS", &keys, name)),
+            "A" => Some(place("ARGV", &arguments, name)),
+            "LIMIT" => ground
+                .constants
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, number)| number.to_string()),
+            letter => Record::named(letter.chars().next().filter(|_| letter.len() == 1)?)?.in_lua(name),
+        };
+        let source = format!("{flags}\n{}", resolved(&text, named));
         let sha = Sha1::digest(&source).iter().fold(String::new(), |mut hex, byte| {
             let _ = write!(hex, "{byte:02x}");
             hex
@@ -78,18 +120,46 @@ impl Script {
     }
 }
 
+/// Puts in what `<table>.<name>` stands for, wherever `named` knows it: looking names up while a script runs costs more than
+/// most of its commands. Comments go too.
+fn resolved(text: &str, named: impl Fn(&str, &str) -> Option<String>) -> String {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut source = String::with_capacity(text.len());
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--")) {
+        let mut rest = line;
+        while let Some(dot) = rest.find('.') {
+            let (before, after) = (&rest[..dot], &rest[dot + 1..]);
+            let table = &before[before.rfind(|c| !word(c)).map_or(0, |at| at + 1)..];
+            let name = &after[..after.find(|c| !word(c)).unwrap_or(after.len())];
+            match named(table, name) {
+                Some(found) => {
+                    source.push_str(&before[..before.len() - table.len()]);
+                    source.push_str(&found);
+                    rest = &after[name.len()..];
+                }
+                None => {
+                    source.push_str(&rest[..=dot]);
+                    rest = after;
+                }
+            }
+        }
+        source.push_str(rest);
+        source.push('\n');
+    }
+    source
+}
+
 /// A struct with a script a field, each from the file of its name in `scripts/` beside the caller.
 macro_rules! scripts {
     ($scripts:ident: $($name:ident),* $(,)?) => {
         pub struct $scripts { $(pub $name: $crate::store::redis::Script),* }
 
         impl $scripts {
-            fn new(parts: &[$crate::store::redis::Part], time: &str) -> Self {
+            fn new(ground: $crate::store::redis::Ground<'_>) -> Self {
                 Self { $($name: $crate::store::redis::Script::new(
                     stringify!($name),
                     include_str!(concat!("scripts/", stringify!($name), ".lua")),
-                    parts,
-                    time,
+                    ground,
                 )),* }
             }
 
@@ -106,10 +176,32 @@ scripts!(
     list, overdue,
 );
 
-pub static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(PARTS, SERVER_TIME));
+impl Scripts {
+    pub fn with(limits: &Limits) -> Self {
+        Self::over(limits, SERVER_TIME)
+    }
 
-#[cfg(feature = "mutants")]
-pub static SCRIPTS_ON_CALLERS_TIME: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(PARTS, CALLERS_TIME));
+    #[cfg(feature = "mutants")]
+    pub fn on_callers_time(limits: &Limits) -> Self {
+        Self::over(limits, CALLERS_TIME)
+    }
+
+    fn over(limits: &Limits, time: &str) -> Self {
+        let (lease, session) = (millis(limits.lease), millis(limits.session_ttl));
+        let constants = [
+            ("lease", lease),
+            ("renew", lease * 2 / 3),
+            ("sessionTtl", session),
+            ("stride", session / 8 + 1),
+            ("replyTtl", millis(limits.reply_ttl)),
+            ("eventTtl", millis(limits.event_ttl)),
+            ("eventBytes", limits.event_log_bytes as u64),
+            ("queue", limits.queue_limit as u64),
+            ("remembered", REMEMBERED_CALLS as u64),
+        ];
+        Self::new(Ground { parts: PARTS, constants: &constants, time })
+    }
+}
 
 /// One call of a script: its keys, then its arguments in the order of the signature.
 pub struct Invocation<'a> {
@@ -121,12 +213,14 @@ pub struct Invocation<'a> {
 }
 
 impl<'a> Invocation<'a> {
-    pub fn of_slot(script: &'a Script, slot: &SlotKeys, call: Option<&CallId>) -> Self {
+    /// `all`: also the keys that may be left out.
+    pub fn of_slot(script: &'a Script, slot: &SlotKeys, call: Option<&CallId>, all: bool) -> Self {
+        let wanted = script.keys.iter().filter(|name| all || !name.ends_with('?'));
         let key = |name: &&'static str| {
-            let key = Key::named(name)?;
+            let key = Key::named(name.trim_end_matches('?'))?;
             Some((key.kind(), slot.key(key, call)?))
         };
-        Self::with_keys(script, script.keys.iter().filter_map(key).collect())
+        Self::with_keys(script, wanted.filter_map(key).collect())
     }
 
     pub fn with_keys(script: &'a Script, keys: Vec<(&'static str, String)>) -> Self {
@@ -225,13 +319,13 @@ impl<'a> Invocation<'a> {
 
 /// Every command the scripts use: what an ACL must allow.
 pub fn commands() -> BTreeSet<String> {
-    commands_of(&SCRIPTS.all())
+    commands_of(&Scripts::with(&Limits::default()).all())
 }
 
 pub fn commands_of(scripts: &[&Script]) -> BTreeSet<String> {
     scripts
         .iter()
-        .flat_map(|script| script.source.split("redis.call('").skip(1))
+        .flat_map(|script| script.source.split("call('").skip(1))
         .filter_map(|rest| rest.split('\'').next())
         .map(str::to_lowercase)
         .collect()
@@ -241,11 +335,38 @@ pub fn commands_of(scripts: &[&Script]) -> BTreeSet<String> {
 mod tests {
     use super::*;
 
+    fn scripts() -> Scripts {
+        Scripts::with(&Limits::default())
+    }
+
+    #[test]
+    fn names_are_put_in_and_nothing_else() {
+        let named = |table: &str, name: &str| (table == "s").then(|| format!("<{name}>"));
+        let text = "-- s.comment\n  local a = s.one + is.two[s.three].four .. 's.'\n";
+        assert_eq!(resolved(text, named), "local a = <one> + is.two[<three>].four .. '<>'\n");
+    }
+
+    #[test]
+    fn no_script_names_a_field_that_no_record_has() {
+        for script in scripts().all() {
+            for letter in "scpdrehqkKA".chars().map(String::from).chain(["LIMIT".to_owned()]) {
+                let mut places = script.source.match_indices(&format!("{letter}."));
+                let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                let left = places.find(|(at, _)| {
+                    !script.source[..*at].ends_with(word)
+                        && script.source[at + letter.len() + 1..].starts_with(word)
+                });
+                assert_eq!(left.map(|(at, _)| &script.source[at..at + 20]), None, "{}.lua", script.name);
+            }
+        }
+    }
+
     #[test]
     fn every_key_in_a_signature_is_one_we_know() {
-        for script in SCRIPTS.all() {
+        for script in scripts().all() {
             assert!(!script.keys.is_empty(), "{}.lua", script.name);
-            assert!(script.keys.iter().all(|name| Key::named(name).is_some()), "{}.lua", script.name);
+            let known = |name: &&str| Key::named(name.trim_end_matches('?')).is_some();
+            assert!(script.keys.iter().all(known), "{}.lua", script.name);
         }
     }
 
@@ -253,8 +374,13 @@ mod tests {
     fn what_frees_memory_or_ends_work_runs_without_memory_and_reads_do_not_write() {
         let flags = |script: &Script| script.source.lines().next().map(str::to_owned).unwrap_or_default();
         let of = |wanted: &str| -> Vec<_> {
-            let all = SCRIPTS.all();
-            all.into_iter().filter(|script| flags(script) == wanted).map(|script| script.name).collect()
+            let scripts = scripts();
+            scripts
+                .all()
+                .into_iter()
+                .filter(|script| flags(script) == wanted)
+                .map(|script| script.name)
+                .collect()
         };
         assert_eq!(
             of("#!lua flags=allow-oom"),
@@ -266,9 +392,11 @@ mod tests {
 
     #[test]
     fn no_script_parses_json_or_names_a_key_itself() {
-        for script in SCRIPTS.all() {
+        for script in scripts().all() {
             assert!(!script.source.contains("cjson"), "{}.lua", script.name);
-            assert!(!script.source.contains("'hf:"), "{}.lua", script.name);
+            // But for the channel, whose name nobody has to know beforehand.
+            let channel = "call('PUBLISH', 'hf:'";
+            assert!(!script.source.replace(channel, "").contains("'hf:"), "{}.lua", script.name);
         }
     }
 }

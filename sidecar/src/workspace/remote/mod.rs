@@ -8,7 +8,7 @@
 //! hf:{P/T}:writer:<slot>    hash    fence, call, and what each of its tool calls answered
 //! ```
 //!
-//! `P` is the prefix and `T` is `a` (the agent's), `u.<user>` or `s.<slot>`, with ids in base64url; the tree of all agents is
+//! `P` is the prefix and `T` is `a` (the agent's), `u.<user>` or `s.<slot>`, with ids as `store/redis/keys.rs` spells them; the tree of all agents is
 //! `hf:{/global}`, which no prefix can spell.
 
 mod keys;
@@ -23,15 +23,16 @@ use super::contract::{
 use super::path::FilePath;
 use super::text::is_binary;
 use super::tree::Tree;
-use crate::store::redis::{self as shared, Answer, Invocation, Link, SERVER_TIME, Script};
+use crate::store::redis::{self as shared, Answer, Ground, Invocation, Link, SERVER_TIME, Script};
 use crate::store::{Millis, StoreError};
 use async_trait::async_trait;
 
-const PARTS: &[shared::Part] = &[("tree", include_str!("scripts/tree.lua"))];
+const GROUND: Ground<'_> =
+    Ground { parts: &[("tree", include_str!("scripts/tree.lua"))], constants: &[], time: SERVER_TIME };
 
 shared::scripts!(Scripts: put, delete, read, texts, list, recall, touch, erase);
 
-static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(PARTS, SERVER_TIME));
+static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts::new(GROUND));
 
 /// Every command the scripts use: what an ACL must allow.
 pub fn commands() -> std::collections::BTreeSet<String> {

@@ -1,42 +1,52 @@
 #!lua
 -- Journals steps of the running call, before their side effects.
--- PARTS prelude calls holder
--- KEYS head ctx calls wal done digests due live sessions
--- ARGV channel slot session lease sessionTtl eventBytes token call ran at steps events
--- ARGV then the steps, a letter for the kind and the bytes, and the events: seq, name, data, place of the message
-local s = read_session()
-local c = current(s)
-if not c then
+-- PARTS prelude called calls holder log pulse
+-- KEYS head ctx due live sessions
+-- ARGV request events then the steps, a letter for the kind and the bytes
+local h, id = { struct.unpack(h.FORMAT, A.request) }, called(K.live)
+local f = redis.call('HMGET', K.head, 's', 'c' .. id, 'p' .. id)
+local s = read_session(f[1])
+if not current(s, id, h.fence, h.nonce) then
   return { 'lease-lost' }
 end
+local p = read_call(id, f[2], f[3])
 local steps = {}
-for i = 1, tonumber(A.steps) do
+for i = 1, h.steps do
   steps[i] = ARGV[rest + i - 1]
 end
-local at, length = tonumber(A.at), redis.call('LLEN', K.wal)
-local repeated = #steps > 0 and length == at + #steps
+local repeated = #steps > 0 and s.wal == h.at + #steps
 if repeated then
-  for i, step in ipairs(redis.call('LRANGE', K.wal, at, -1)) do
+  -- HERE journal
+  for i, step in ipairs(journal(s, h.at + 1)) do
     repeated = repeated and step == steps[i]
   end
 end
-if length ~= at and not repeated then
-  return { 'journal', length }
+if s.wal ~= h.at and not repeated then
+  return { 'journal', s.wal }
 end
 expect_indexes()
-expect(K.live, 'stream')
+expect_log(p, A.events)
 
-run_for(c)
+run_for(p, h.ran)
 if not repeated and #steps > 0 then
-  count(c, 'attempts', 0)
-  push(K.wal, steps)
+  if p.attempts > 0 then
+    p.attempts, p.changed = 0, true
+  end
+  for i, step in ipairs(steps) do
+    write('w' .. s.wal + i, step)
+  end
+  s.wal = s.wal + #steps
 end
-local logged = log(c, rest + #steps, steps, 1)
-write_call(c)
+local opened = p.streamed == 0
+local logged = log(p, h.fence, A.events, steps, 1)
+write_call(p)
 touch(s)
-s.till = now + tonumber(A.lease)
-save(s, length == 0 and { K.wal } or nil)
-if logged and s.watched then
+s.till = now + LIMIT.lease
+if (save(s) and p.streamed == 1) or (logged and opened) then
+  redis.call('PEXPIREAT', K.live, s.kept + 1)
+end
+if logged and s.watched == 1 then
+  -- HERE announce
   announce(s)
 end
-return pulse(c)
+return pulse(p)

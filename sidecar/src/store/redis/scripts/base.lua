@@ -1,12 +1,12 @@
--- What every script stands on. Before it come K and A (keys and arguments by name), `rest` (the place of the first
--- argument without a name) and `now`. Numbers are exact up to 2^53; only `fmt` makes text of them, for `..` rounds.
-
-local function fmt(n)
-  return string.format('%.0f', n)
-end
+-- What every script stands on. K, A, LIMIT and the fields of records are put in by name before it is sent; before it come
+-- `rest` (the place of the first argument without a name) and `now`. Numbers are exact up to 2^53; `..` would round them.
 
 local function corrupt(key, why)
   error({ err = 'CORRUPT ' .. key .. ' ' .. why }, 0)
+end
+
+local function fmt(n)
+  return string.format('%d', n)
 end
 
 local function number(text, key, field)
@@ -24,15 +24,8 @@ end
 local function expect(key, kind)
   if key then
     local found = redis.call('TYPE', key).ok
-    if found ~= 'none' and found ~= kind then
+    if found ~= kind and found ~= 'none' then
       corrupt(key, 'is a ' .. found .. ', not a ' .. kind)
     end
   end
 end
-
-local function push(key, list)
-  for first = 1, #list, 1000 do
-    redis.call('RPUSH', key, unpack(list, first, math.min(first + 999, #list)))
-  end
-end
-

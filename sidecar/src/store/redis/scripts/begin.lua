@@ -1,55 +1,73 @@
 #!lua
--- Admits a call, or finds it, and takes the lease where it is free.
--- PARTS prelude calls lease
--- KEYS head ctx calls wal done digests tomb due reply live sessions
--- ARGV channel slot session lease sessionTtl replyTtl queueLimit call digest context revision stream onBusy queued
--- ARGV holder nonce leaveFrom leaveTo epoch knownEpoch knownVersion knownLen knownTail inputs then the messages of the input
-local s = read_session()
+-- Admits a call, or finds it, and takes the lease where it is free. Who believes to know the session leaves out the
+-- tombstone, and is told where it is needed.
+-- PARTS prelude lease admit
+-- KEYS head ctx due sessions tomb?
+-- ARGV request call digest context revision queued holder then the messages of the input, as one
+local f = redis.call('HMGET', K.head, 's', 'd' .. A.call)
+local s = read_session(f[1])
+if q.inputs > 0 then
+  write('i' .. A.call, ARGV[rest])
+end
+local p, c = p.NEW, c.NEW
+p.stream, p.mark, p.id, p.changed, c.digest = q.stream, '', A.call, q.stream == 1, A.digest
+if s.created > 0 and s.buried == 0 and s.queue == '' and not f[2] then
+  return admit(s, p, c, p, 0)
+end
+
+-- Nearly every call has come in by now.
+-- HERE queue graves calls marks journal attach announce
+if not K.tomb and (s.created == 0 or s.buried == 1) then
+  return { 'incomplete' }
+end
 local grave = read_grave(s, A.call)
 if grave and grave.knows then
   return { 'deleted' }
 end
-local place = position(s, A.call)
+local list = ids(s)
+local place = position(list, A.call)
 if place then
-  local c = read_call(A.call)
+  local p = read_call(A.call)
+  local c = begun(p.call)
   if c.digest ~= A.digest then
     return { 'conflict' }
   end
-  return attach(s, c, place)
+  count = 0
+  return attach(s, list, place)
 end
-local digest = s.exists and redis.call('HGET', K.digests, A.call)
-if digest then
-  if digest ~= A.digest then
-    return { 'conflict' }
-  end
-  local reply = read_reply(A.call)
-  return reply and { 'done', reply } or { 'expired' }
+if s.created > 0 and f[2] then
+  return { string.sub(f[2], d.SIZE + 1) == A.digest and 'finished' or 'conflict' }
 end
-if #s.queue > tonumber(A.queueLimit) then
+if #list > LIMIT.queue then
   return { 'full' }
 end
-if A.onBusy == 'reject' and #s.queue > 0 and held(s) then
+-- 82 is `R`, reject; 73 is `I`, interrupt.
+if q.onBusy == 82 and #list > 0 and held(s) then
   return { 'busy' }
 end
-
+if s.created == 0 then
+  create(s, grave, q.epoch)
+end
 local others = {}
-if A.onBusy == 'interrupt' then
-  for _, id in ipairs(s.queue) do
-    local other = read_call(id)
-    other.mark = marked(other.mark, '{}')
-    set(other, 'mark', other.mark)
-    others[id] = other
+for i, id in ipairs(list) do
+  if i == 1 or q.onBusy == 73 then
+    local p = read_call(id)
+    others[#others + 1] = p
+    if q.onBusy == 73 then
+      add_mark(p, '{}')
+    end
   end
 end
-local c = { id = A.call, stream = A.stream == '1', ran = 0, resumes = 0, retry = 0, prior = 0, attempts = 0, total = 0 }
-c.new = { 'digest:' .. c.id, A.digest, 'inputs:' .. c.id, A.inputs, 'context:' .. c.id, A.context,
-  'revision:' .. c.id, A.revision, 'stream:' .. c.id, A.stream }
-for i = 1, tonumber(A.inputs) do
-  set(c, 'input' .. fmt(i), ARGV[rest + i - 1])
-end
-local interrupts = #s.queue > 0 and A.onBusy == 'interrupt'
-local answer = admit(s, grave, c, others)
-if interrupts then
+local answer = admit(s, p, c, others[1] or p, #list, {
+  described = others[1] and described,
+  write = function(s)
+    sweep(s)
+    for _, other in ipairs(others) do
+      write_call(other)
+    end
+  end,
+})
+if q.onBusy == 73 and #list > 0 then
   announce(s)
 end
 return answer

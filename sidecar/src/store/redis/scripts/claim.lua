@@ -1,20 +1,19 @@
 #!lua flags=allow-oom
 -- Takes the lease of a slot that has work, where it is free.
--- PARTS prelude calls lease
--- KEYS head ctx calls wal done digests due sessions
--- ARGV slot session lease sessionTtl holder nonce leaveFrom leaveTo knownEpoch knownVersion knownLen knownTail
-local s = read_session()
-if #s.queue == 0 then
-  redis.call('ZREM', K.due, A.slot)
+-- PARTS prelude queue calls journal lease
+-- KEYS head ctx due sessions
+-- ARGV request holder
+local s = read_session(redis.call('HGET', K.head, 's'))
+if s.queue == '' then
+  redis.call('ZREM', K.due, slot())
   return { 'nothing' }
 end
 expect_indexes()
-local first = read_call(s.queue[1])
-if not lease(s, first) then
+local p = read_call(ids(s)[1])
+if not lease(s, p) then
   return held(s) and { 'held', fmt(s.till - now) } or { 'left' }
 end
-s.parked = false
-local grant = granted(s, first, false)
-write_call(first)
-save(s, nil, s.holder and { 'holder', s.holder })
-return grant
+s.parked = 0
+local grant = granted(s, described(s, p))
+write_call(p)
+return saved(s, grant)

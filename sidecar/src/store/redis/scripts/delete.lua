@@ -1,45 +1,58 @@
 #!lua flags=allow-oom
 -- Removes a session for good and leaves a tombstone. Answers the calls whose replies and events the caller unlinks.
--- PARTS prelude
--- KEYS head ctx calls wal done digests tomb due sessions
--- ARGV channel slot session sessionTtl replyTtl eventTtl
-local s = read_session()
-if not s.exists then
+-- PARTS prelude queue announce
+-- KEYS head ctx due sessions tomb
+-- ARGV
+local s = read_session(redis.call('HGET', K.head, 's'))
+if s.created == 0 then
   return { 'nothing' }
 end
-local f = redis.call('HMGET', K.tomb, 'expires')
-local earlier = f[1] and number(f[1], K.tomb, 'expires') > now
-local finished = redis.call('ZRANGE', K.done, 0, -1, 'WITHSCORES')
+local earlier = redis.call('HGET', K.tomb, 'expires')
+earlier = earlier and number(earlier, K.tomb, 'expires') > now
 expect_indexes()
 
 local fields, left = {}, {}
-local oldest = now - math.max(tonumber(A.replyTtl), tonumber(A.eventTtl))
-for i = 1, #finished, 2 do
-  fields[#fields + 1] = 'call:' .. finished[i]
-  fields[#fields + 1] = '1'
-  if tonumber(finished[i + 1]) > oldest then
-    left[#left + 1] = finished[i]
-  end
-end
-for _, id in ipairs(s.queue) do
+local function bury(id)
   fields[#fields + 1] = 'call:' .. id
   fields[#fields + 1] = '1'
+end
+local oldest = now - math.max(LIMIT.replyTtl, LIMIT.eventTtl)
+for first = s.first, s.next - 1, 500 do
+  local places = {}
+  for place = first, math.min(first + 499, s.next - 1) do
+    places[#places + 1] = 'n' .. fmt(place)
+  end
+  local finished, names = {}, {}
+  for _, id in ipairs(redis.call('HMGET', K.head, unpack(places))) do
+    if id then
+      bury(id)
+      finished[#finished + 1], names[#names + 1] = id, 'd' .. id
+    end
+  end
+  for i, text in ipairs(#names > 0 and redis.call('HMGET', K.head, unpack(names)) or {}) do
+    if text and ({ struct.unpack(d.FORMAT, text) })[2] > oldest then
+      left[#left + 1] = finished[i]
+    end
+  end
+end
+for _, id in ipairs(ids(s)) do
+  bury(id)
   left[#left + 1] = id
 end
 if not earlier then
   redis.call('UNLINK', K.tomb)
 end
-local expires = fmt(now + tonumber(A.replyTtl))
-redis.call('HSET', K.tomb, 'fence', fmt(s.fence), 'ver', fmt(s.version), 'expires', expires)
+local expires = now + LIMIT.replyTtl
+redis.call('HSET', K.tomb, 'fence', fmt(s.fence), 'ver', fmt(s.version), 'expires', fmt(expires))
 for first = 1, #fields, 1000 do
   redis.call('HSET', K.tomb, unpack(fields, first, math.min(first + 999, #fields)))
 end
 redis.call('PEXPIREAT', K.tomb, expires)
-redis.call('UNLINK', K.head, K.ctx, K.calls, K.wal, K.done, K.digests)
-redis.call('ZREM', K.due, A.slot)
-if K.sessions then
-  redis.call('ZREM', K.sessions, A.session)
+redis.call('UNLINK', K.head, K.ctx)
+redis.call('ZREM', K.due, slot())
+if listed then
+  redis.call('ZREM', listed, session())
 end
-s.queue = {}
+s.queue = ''
 announce(s)
 return { 'deleted', left }

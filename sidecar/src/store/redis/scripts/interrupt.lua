@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
 -- Marks one live call to be stopped.
--- PARTS prelude calls
--- KEYS head ctx calls wal done digests due sessions
--- ARGV channel slot session sessionTtl call mark
-local s = read_session()
-if not position(s, A.call) then
+-- PARTS prelude queue calls marks announce
+-- KEYS head ctx due sessions
+-- ARGV call mark
+local s = read_session(redis.call('HGET', K.head, 's'))
+if not position(ids(s), A.call) then
   return { 'no-running-call' }
 end
-local c = read_call(A.call)
+local p = read_call(A.call)
 expect_indexes()
 
-set(c, 'mark', marked(c.mark, A.mark))
-write_call(c)
+add_mark(p, A.mark)
+write_call(p)
 touch(s)
-s.parked = false
+s.parked = 0
 save(s)
 announce(s)
 return { 'marked' }

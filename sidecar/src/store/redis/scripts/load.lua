@@ -3,8 +3,9 @@
 -- PARTS prelude
 -- KEYS head ctx
 -- ARGV last
-local s = read_session()
-if not s.exists then
+local f = redis.call('HMGET', K.head, 's', 'meta')
+local s = read_session(f[1])
+if s.created == 0 then
   return { 'nothing' }
 end
 check_length(s)
@@ -14,5 +15,4 @@ if not last then
 elseif last > 0 then
   messages = redis.call('LRANGE', K.ctx, -last, -1)
 end
-return { 'loaded', fmt(s.created), fmt(s.version), s.epoch, fmt(s.turns), s.revision, s.interrupted and 1 or 0,
-  redis.call('HGET', K.head, 'meta') or '', messages }
+return { 'loaded', f[1], f[2] or '', messages }

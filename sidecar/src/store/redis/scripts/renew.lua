@@ -1,25 +1,35 @@
 #!lua flags=allow-oom
 -- A sign of life; the lease is moved ahead only when a third of it is gone.
--- PARTS prelude calls holder
--- KEYS head ctx calls wal done digests due live sessions
--- ARGV channel slot session lease sessionTtl eventBytes token call ran events then the events: seq, name, data, nothing
-local s = read_session()
-local c = current(s)
-if not c then
+-- PARTS prelude called calls holder log pulse
+-- KEYS head ctx due live sessions
+-- ARGV request events
+local h, id = { struct.unpack(h.FORMAT, A.request) }, called(K.live)
+local f = redis.call('HMGET', K.head, 's', 'c' .. id, 'p' .. id)
+local s = read_session(f[1])
+if not current(s, id, h.fence, h.nonce) then
   return { 'lease-lost' }
 end
+local p = read_call(id, f[2], f[3])
 expect_indexes()
-expect(K.live, 'stream')
+expect_log(p, A.events)
 
-run_for(c)
-local logged = log(c, rest, {}, 0)
-write_call(c)
-if math.max(s.till - now, 0) < math.floor(tonumber(A.lease) * 2 / 3) then
+run_for(p, h.ran)
+local opened = p.streamed == 0
+local logged = log(p, h.fence, A.events, {}, 0)
+local stride = false
+if math.max(s.till - now, 0) < LIMIT.renew then
+  write_call(p)
   touch(s)
-  s.till = now + tonumber(A.lease)
-  save(s)
+  s.till = now + LIMIT.lease
+  stride = save(s)
+elseif p.changed then
+  redis.call('HSET', K.head, 'p' .. id, written_progress(p))
 end
-if logged and s.watched then
+if (stride and p.streamed == 1) or (logged and opened) then
+  redis.call('PEXPIREAT', K.live, s.kept + 1)
+end
+if logged and s.watched == 1 then
+  -- HERE announce
   announce(s)
 end
-return pulse(c)
+return pulse(p)

@@ -1,42 +1,53 @@
 #!lua
 -- Makes the last call, if it failed, live again: its input and what it said are in the history already.
--- PARTS prelude calls lease
--- KEYS head ctx calls wal done digests tomb due reply live sessions
--- ARGV slot session lease sessionTtl replyTtl call seen attempts context revision stream queued
--- ARGV holder nonce leaveFrom leaveTo epoch knownEpoch knownVersion knownLen knownTail
-local s = read_session()
-local place = position(s, A.call)
+-- PARTS prelude called queue calls journal replies lease admit attach
+-- KEYS head ctx due sessions reply live
+-- ARGV request seen attempts context revision queued holder
+local id = called(K.reply)
+local f = redis.call('HMGET', K.head, 's', 'd' .. id)
+local s = read_session(f[1])
+local list = ids(s)
+local place = position(list, id)
 if place then
-  local live = read_call(A.call)
   -- A retry of the failure that was seen is under way; any other live call has not failed.
-  if live.retry <= tonumber(A.seen) then
+  local p = read_call(id)
+  local c = begun(p.call)
+  if c.retry <= tonumber(A.seen) then
     return { 'busy' }
   end
-  return attach(s, live, place)
+  return attach(s, list, place)
 end
-local digest = s.exists and redis.call('HGET', K.digests, A.call)
-local reply = digest and read_reply(A.call)
-if not reply then
+local text, r
+if s.created > 0 and f[2] then
+  text, r = read_reply()
+end
+if not text then
   return { 'unknown' }
 end
-local ended, retry, version = how_it_ended(reply[1])
-if retry ~= tonumber(A.seen) then
-  return { 'done', reply }
+if r.retry ~= tonumber(A.seen) then
+  return { 'done', text }
 end
-if ended ~= 'failed' then
+-- 70 is `F`, failed.
+if r.ended ~= 70 then
   return { 'not-retryable' }
 end
-if #s.queue > 0 then
+if #list > 0 then
   return { 'busy' }
 end
-if version ~= s.version then
+if r.version ~= s.version then
   return { 'not-retryable' }
 end
-local c = { id = A.call, stream = A.stream == '1', ran = 0, resumes = 0 }
-c.attempts, c.total = tonumber(A.attempts), tonumber(A.attempts)
-c.retry, c.prior = retry + 1, #reply - 2
-c.new = { 'digest:' .. c.id, digest, 'inputs:' .. c.id, '0', 'context:' .. c.id, A.context,
-  'revision:' .. c.id, A.revision, 'stream:' .. c.id, A.stream,
-  'retry:' .. c.id, fmt(c.retry), 'prior:' .. c.id, fmt(c.prior),
-  'attempts:' .. c.id, A.attempts, 'total:' .. c.id, A.attempts }
-return admit(s, nil, c, {})
+local d = { struct.unpack(d.FORMAT, f[2]) }
+local p = p.NEW
+p.stream, p.attempts, p.total = q.stream, tonumber(A.attempts), tonumber(A.attempts)
+p.mark, p.id, p.changed = '', id, q.stream == 1 or p.attempts > 0
+local c = c.NEW
+c.digest, c.retry, c.prior = string.sub(f[2], d.SIZE + 1), r.retry + 1, r.messages
+-- Finished before, and live again. Nothing has ended since.
+if d.place == s.next - 1 then
+  s.next = d.place
+end
+local answer = admit(s, p, c, p, 0, { described = described })
+redis.call('HDEL', K.head, 'd' .. id, 'n' .. fmt(d.place))
+redis.call('UNLINK', K.reply, K.live)
+return answer

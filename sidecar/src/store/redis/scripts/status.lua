@@ -1,32 +1,42 @@
 #!lua flags=no-writes
 -- What became of a call, and where `events` is asked for, its log after an id.
--- PARTS prelude calls
--- KEYS head calls wal done digests tomb reply live
--- ARGV sessionTtl replyTtl eventTtl call events after
-local s = read_session()
-local place = position(s, A.call)
-local status
+-- PARTS prelude queue graves calls journal replies
+-- KEYS head tomb reply live
+-- ARGV call events after
+local f = redis.call('HMGET', K.head, 's', 'd' .. A.call)
+local s = read_session(f[1])
+local list = ids(s)
+local place, finished = position(list, A.call), s.created > 0 and f[2]
+local status, p, text, r
 if place then
-  status = { 'live', living(s, place) }
+  local call_there
+  call_there, p = living(s, list, place)
+  status = { 'live', call_there }
+elseif finished then
+  text = read_reply()
+  status = text and { 'done', text } or { 'expired' }
 else
-  local digest = s.exists and redis.call('HGET', K.digests, A.call)
   local grave = read_grave(s, A.call)
-  if digest then
-    local reply = read_reply(A.call)
-    status = reply and { 'done', reply } or { 'expired' }
-  else
-    status = { grave and grave.knows and 'deleted' or 'unknown' }
-  end
+  status = { grave and grave.knows and 'deleted' or 'unknown' }
 end
 if A.events == '0' then
   return { status }
 end
 
-local over = not place
-if status[1] == 'done' or status[1] == 'expired' then
-  over = tonumber(redis.call('ZSCORE', K.done, A.call)) + tonumber(A.eventTtl) <= now
+local over = not place and not (finished and ({ struct.unpack(d.FORMAT, finished) })[2] + LIMIT.eventTtl > now)
+if over then
+  return { status, 0, {} }
 end
-if over or redis.call('EXISTS', K.live) == 0 then
+-- Where nothing was logged, what there is to tell is in the call, or in its reply.
+if p and p.streamed == 0 then
+  return { status, 0, {}, p.call }
+elseif finished then
+  text, r = stored_reply()
+  if r and r.queuedFence > 0 then
+    return { status, 0, {}, text }
+  end
+end
+if redis.call('EXISTS', K.live) == 0 then
   return { status, 0, {} }
 end
 local info, length, added, first = redis.call('XINFO', 'STREAM', K.live), 0, 0, nil
