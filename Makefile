@@ -5,7 +5,6 @@ SHELL := /bin/bash
 
 MANIFEST ?= examples/hello.yaml
 RIG := tests/rig
-, := ,
 BUILT := $(or $(CARGO_TARGET_DIR),target)/debug
 OPTIMISED := $(or $(CARGO_TARGET_DIR),target)/release
 
@@ -38,7 +37,7 @@ e2e: cluster-up images ## The suites that need pods, on a kind cluster of three 
 	@$(RIG)/suites
 
 .PHONY: soak
-soak: ## The long runs: a million simulated schedules, a thousand faults on real processes; writes docs/soak/
+soak: ## The long runs: a million simulated schedules, a thousand faults on real processes, an hour of work; writes docs/soak/
 	@$(RIG)/soak
 
 .PHONY: bench-operator
@@ -48,9 +47,9 @@ bench-operator: ## What an Agent costs the operator: 100, 1 000 and 10 000 again
 
 .PHONY: bench
 bench: ## What a turn costs, beside the least it can cost (BENCH="--quick --only turns" for a first look)
-	@$(RIG)/tools redis-server > /dev/null
-	@cargo build --locked --release -p holdfast-sidecar -p holdfast-tests --bins
-	@$(OPTIMISED)/holdfast-bench $(or $(BENCH),--only turns$(,)histories$(,)starting)
+	@$(RIG)/tools redis-server valgrind > /dev/null
+	@cargo build --locked --release -p holdfast-sidecar -p holdfast-tests $(foreach bin,sidecar bench floor,--bin holdfast-$(bin))
+	@$(OPTIMISED)/holdfast-bench $(or $(BENCH),--publish docs/performance.md)
 
 .PHONY: lint
 lint: ## Formatting, clippy, licences and duplicates, stale generated files, charts

@@ -44,8 +44,8 @@ async fn of_a_call(
     let pause = Duration::from_secs(10);
     let mut counts = Vec::new();
     for (calls, pause) in [(FEW, Duration::ZERO), (FEW, pause), (MANY, Duration::ZERO)] {
-        let server =
-            start(under_callgrind(folder, program)?).context("valgrind does not start; install it")?;
+        let server = start(under_callgrind(folder, program)?)
+            .context("valgrind does not start; run `tests/rig/tools valgrind`")?;
         let seconds = work(stand, &server, calls).await?;
         tokio::time::sleep(pause).await;
         server.stop().await?;
@@ -61,7 +61,8 @@ async fn of_a_call(
 }
 
 fn under_callgrind(folder: &Path, program: &Path) -> Result<Command> {
-    let mut command = Command::new("valgrind");
+    let valgrind = std::env::var_os("HOLDFAST_VALGRIND").unwrap_or_else(|| "valgrind".into());
+    let mut command = Command::new(valgrind);
     command.arg("--tool=callgrind").arg(format!("--log-file={}", folder.join("callgrind.log").display()));
     command.arg(format!("--callgrind-out-file={}", folder.join("callgrind.out").display())).arg(program);
     // One worker: what two of them do to wake each other differs from run to run.

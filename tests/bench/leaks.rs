@@ -12,6 +12,7 @@ struct Look {
     seconds: f64,
     memory: f64,
     threads: u64,
+    tasks: f64,
     descriptors: u64,
     open: f64,
     active: f64,
@@ -23,6 +24,7 @@ struct Look {
 pub async fn watch(stand: &Stand, length: Duration) -> Result<()> {
     let ours = stand.sidecar(&Setup { cache: "8Mi", ..Setup::model("stream/20/0") })?;
     ours.ready().await?;
+    println!("running for {} s", length.as_secs());
     let (started, mut looks, mut turns) = (Instant::now(), Vec::new(), 0);
     while started.elapsed() < length {
         for (clients, stream) in [(16, false), (64, true), (200, false)] {
@@ -35,8 +37,15 @@ pub async fn watch(stand: &Stand, length: Duration) -> Result<()> {
         looks.push(look(&ours, started, turns).await?);
         let look = looks[looks.len() - 1];
         println!(
-            "{:7.1} s  {:8} turns  {:6.1} MB  {} threads  {} descriptors  {} calls  {} requests",
-            look.seconds, look.turns, look.memory, look.threads, look.descriptors, look.active, look.open
+            "{:7.1} s  {:8} turns  {:6.1} MB  {} threads  {} tasks  {} descriptors  {} calls  {} requests",
+            look.seconds,
+            look.turns,
+            look.memory,
+            look.threads,
+            look.tasks,
+            look.descriptors,
+            look.active,
+            look.open
         );
     }
     judge(&looks[looks.len() / 3..])
@@ -54,6 +63,7 @@ async fn look(server: &Server, started: Instant, turns: usize) -> Result<Look> {
         seconds: started.elapsed().as_secs_f64(),
         memory: server.memory()? as f64 / 1e6,
         threads: server.threads()?,
+        tasks: gauge("holdfast_tasks "),
         descriptors: server.descriptors()?,
         open: gauge("holdfast_requests_open "),
         active: gauge("holdfast_calls_active "),
@@ -67,10 +77,12 @@ fn judge(looks: &[Look]) -> Result<()> {
     let slope = slope(looks);
     let hour = slope * 3600.0;
     println!(
-        "0 of {} looks with anything left running; {slope:+.5} MB/s ({hour:+.1} MB an hour); threads {} → {}, descriptors {} → {}, {} turns",
+        "0 of {} looks with anything left running; {slope:+.5} MB/s ({hour:+.1} MB an hour); threads {} → {}, tasks {} → {}, descriptors {} → {}, {} turns",
         looks.len(),
         first.threads,
         last.threads,
+        first.tasks,
+        last.tasks,
         first.descriptors,
         last.descriptors,
         last.turns
@@ -81,6 +93,8 @@ fn judge(looks: &[Look]) -> Result<()> {
     );
     // The threads of name lookups and files come and go; they do not add up.
     ensure!(last.threads <= first.threads + 4, "threads grow");
+    // A connection that has just closed may still have its task.
+    ensure!(last.tasks <= first.tasks + 4.0, "tasks grow");
     ensure!(last.descriptors <= first.descriptors + 16, "descriptors grow");
     let grown = slope * (last.seconds - first.seconds);
     ensure!(grown < 4.0, "memory grows: {grown:.1} MB in {:.0} s", last.seconds - first.seconds);

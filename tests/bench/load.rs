@@ -16,7 +16,10 @@ use tokio::net::TcpStream;
 use crate::stand::{Server, Session, Stand, text};
 
 pub struct Connection {
+    url: String,
     sender: SendRequest<Full<Bytes>>,
+    /// The last answer said that its connection ends with it.
+    over: bool,
 }
 
 impl Connection {
@@ -25,7 +28,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        Ok(Self { sender })
+        Ok(Self { url: url.to_owned(), sender, over: false })
     }
 
     pub async fn send(
@@ -47,6 +50,9 @@ impl Connection {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<(u16, Instant, Bytes)> {
+        if self.over {
+            *self = Self::open(&self.url.clone()).await?;
+        }
         let mut request = Request::builder()
             .method(method)
             .uri(path)
@@ -58,6 +64,7 @@ impl Connection {
         self.sender.ready().await?;
         let response = self.sender.send_request(request.body(Full::new(body))?).await?;
         let status = response.status().as_u16();
+        self.over = response.headers().get("connection").is_some_and(|value| value == "close");
         let mut body = response.into_body();
         let (mut whole, mut first) = (Vec::new(), None);
         while let Some(frame) = body.frame().await {

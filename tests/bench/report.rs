@@ -103,7 +103,7 @@ impl Report {
     /// A Markdown table, which is also one to look at.
     pub fn table(&self) -> String {
         let mut lines =
-            vec![["what".to_owned(), "floor".into(), "holdfast".into(), "ratio".into(), "target".into()]];
+            vec![["what".to_owned(), "floor".into(), "Holdfast".into(), "ratio".into(), "target".into()]];
         for row in &self.rows {
             let figure = |value: f64| format!("{} {}", short(value), row.unit).trim_end().to_owned();
             let ratio = row.ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}×"));
@@ -147,7 +147,7 @@ impl Report {
 
     /// Puts the table between the page's markers; what stands around them is written by hand.
     pub fn publish(&self, page: &Path) -> Result<()> {
-        let text = format!("`{}` on {}.\n\n{}", self.command, self.machine, self.table());
+        let text = format!("`{}` on {}:\n\n{}", self.command, self.machine, self.table());
         splice(page, "sidecar", &text)
     }
 }
@@ -179,8 +179,7 @@ fn machine() -> String {
         .unwrap_or("an unknown processor")
         .trim();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').next().unwrap_or_default().to_owned();
-    format!("{cores} cores of {name}, Linux {}, load average {load} at the start", kernel.trim())
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let system = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    format!("{cores} cores of {name}, {}", system.unwrap_or("Linux").trim_matches('"'))
 }

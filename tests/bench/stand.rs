@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use holdfast_tests::redis::{Options, RedisServer};
 use holdfast_tests::replica::{self, Replica, free_port};
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use serde_json::json;
 use tempfile::TempDir;
@@ -67,7 +68,7 @@ impl Stand {
         }
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
         let (url, pid) = (format!("http://127.0.0.1:{port}"), child.id());
-        Ok(Server { url, admin: None, pid, process: Process::Floor(child) })
+        Ok(Server { url, admin: None, pid, streams: streams(model), process: Process::Floor(child) })
     }
 
     pub fn sidecar(&self, setup: &Setup) -> Result<Server> {
@@ -81,7 +82,8 @@ impl Stand {
         fs::write(&manifest, self.manifest(setup).to_string())?;
         let replica = Replica::spawn_by(command, self.folder.path(), &format!("bench-{n}"), &manifest, &[])?;
         let (url, pid) = (replica.url.clone(), replica.pid());
-        Ok(Server { url, admin: Some(replica.admin.clone()), pid, process: Process::Sidecar(replica) })
+        let (admin, streams) = (Some(replica.admin.clone()), streams(&setup.model));
+        Ok(Server { url, admin, pid, streams, process: Process::Sidecar(replica) })
     }
 
     fn manifest(&self, setup: &Setup) -> serde_json::Value {
@@ -141,7 +143,12 @@ impl Stand {
     }
 
     async fn connection(&self) -> Result<MultiplexedConnection> {
-        Ok(redis::Client::open(self.redis.url())?.get_multiplexed_async_connection().await?)
+        // Filling it may keep it busy for longer than a client waits by itself.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(READY))
+            .set_response_timeout(Some(READY));
+        let client = redis::Client::open(self.redis.url())?;
+        Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
     }
 
     /// Bytes sent to the store so far, scripts called, and commands run by them or by themselves.
@@ -164,6 +171,10 @@ pub struct StoreCounts {
     pub bytes: u64,
     pub scripts: u64,
     pub commands: u64,
+}
+
+fn streams(model: &str) -> bool {
+    model.starts_with("stream/")
 }
 
 pub fn text() -> String {
@@ -202,6 +213,8 @@ pub struct Server {
     pub url: String,
     pub admin: Option<String>,
     pub pid: u32,
+    /// Its model answers in events only.
+    streams: bool,
     process: Process,
 }
 
@@ -212,7 +225,7 @@ impl Server {
         let warm = Session { user: "nobody".into(), session: format!("ready-{}", self.pid) };
         loop {
             if let Ok(mut connection) = crate::load::Connection::open(&self.url).await
-                && let Ok((200, _)) = connection.call(&warm, "ready", false).await
+                && let Ok((200, _)) = connection.call(&warm, "ready", self.streams).await
             {
                 return Ok(());
             }

@@ -175,7 +175,7 @@ impl Teller {
         match self.sessions.status(&self.slot, &call).await {
             Ok(view) => {
                 for message in &view.messages {
-                    self.say_completed(message.get().as_bytes(), true);
+                    self.say_completed(message, true);
                 }
             }
             Err(error) => return self.give_up(&error),

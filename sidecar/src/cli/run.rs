@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use holdfast_crds::Agent;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -16,6 +17,9 @@ use crate::config::{self, Config};
 use crate::secrets::Secrets;
 use crate::serve::{self, Listeners, Service, Stop};
 use crate::telemetry::{self, LogFormat};
+
+/// Threads that carry calls, however many cores there are.
+const MOST_WORKERS: usize = 8;
 
 const ENVIRONMENT: &str = "\
 Environment:
@@ -51,12 +55,23 @@ pub fn run(arguments: RunArguments) -> Result<(), Failure> {
     let agent =
         config::read_manifest(&arguments.manifest).map_err(|error| Failure::Wrong(error.to_string()))?;
     telemetry::start(arguments.log_format);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Failed(format!("no threads can be started: {error}")))?;
+    let runtime =
+        runtime().map_err(|error| Failure::Failed(format!("no threads can be started: {error}")))?;
     let served = runtime.block_on(serve(&agent, arguments));
     // Whatever still hangs on a peer that does not answer has had its time.
     runtime.shutdown_background();
     served
+}
+
+/// A call mostly waits, for the store and for the model: half the cores carry thousands of them a second, and each thread more
+/// is one to be woken for a moment's work and put to sleep again. `TOKIO_WORKER_THREADS` says otherwise.
+fn runtime() -> std::io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        builder.worker_threads((cores / 2).clamp(1, MOST_WORKERS));
+    }
+    builder.enable_all().build()
 }
 
 async fn serve(agent: &Agent, arguments: RunArguments) -> Result<(), Failure> {

@@ -137,7 +137,6 @@ impl Turn {
             .rev()
             .filter_map(|entry| entry.message().ok())
             .find(|message| message.role == Role::Assistant)
-            .cloned()
     }
 }
 

@@ -5,14 +5,14 @@ use crate::state::{Entry, Role};
 /// Bytes of JSON a token is worth, for a first estimate. On the low side: an estimate that is too long only sends less.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// The first message of `history` to be sent so that it fits `tokens` together with `rest` bytes that must be sent.
+/// The first message of `history`, which has so many `bytes`, to be sent so that it fits `tokens` together with `rest` bytes
+/// that must be sent.
 ///
 /// A cut is only made before a message of the user's: there no tool call is separated from its result. What is stored
-/// is not touched. Nothing is parsed where everything fits.
-pub fn window(history: &[Entry], rest: usize, tokens: usize) -> usize {
+/// is not touched. Nothing is looked at where everything fits.
+pub fn window(history: &[Entry], bytes: usize, rest: usize, tokens: usize) -> usize {
     let room = tokens.saturating_mul(BYTES_PER_TOKEN).saturating_sub(rest);
-    let all: usize = history.iter().map(|entry| entry.raw().len()).sum();
-    if all <= room {
+    if bytes <= room {
         return 0;
     }
     let (mut used, mut cut) = (0, history.len());
@@ -29,7 +29,7 @@ pub fn window(history: &[Entry], rest: usize, tokens: usize) -> usize {
 }
 
 fn begins_a_turn(entry: &Entry) -> bool {
-    entry.message().is_ok_and(|message| message.role == Role::User)
+    entry.glance().is_ok_and(|message| message.role == Role::User)
 }
 
 #[cfg(test)]
@@ -43,6 +43,10 @@ mod tests {
                 .map(Entry::new)
         };
         (0..turns).flat_map(turn).collect()
+    }
+
+    fn window(history: &[Entry], rest: usize, tokens: usize) -> usize {
+        super::window(history, history.iter().map(|entry| entry.raw().len()).sum(), rest, tokens)
     }
 
     #[test]

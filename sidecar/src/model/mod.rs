@@ -14,6 +14,7 @@ mod error;
 mod factory;
 mod openai;
 mod provider;
+mod rendering;
 mod request;
 mod retry;
 mod scripted;
@@ -26,6 +27,7 @@ use tokio::sync::mpsc;
 pub use error::ModelError;
 use factory::endpoint;
 pub use factory::{ModelConfigError, from_manifest};
+pub use rendering::Rendering;
 pub use scripted::Scripted;
 
 use crate::state::{Block, Entry, Usage};
@@ -42,6 +44,8 @@ pub struct Ask<'a> {
     pub system: Option<&'a str>,
     /// The committed history (or its tail from a turn boundary), then what the running call has added.
     pub history: &'a [Entry],
+    /// What was made of that history before; the provider's to read and to write.
+    pub rendering: &'a Rendering,
     pub turn: &'a [Entry],
     pub tools: &'a [ToolSpec],
     /// Where the text goes as it comes; `None` where nobody watches, and the provider may answer in one piece.

@@ -5,7 +5,7 @@
 //! after it is the same answer.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -193,14 +193,15 @@ impl Transcript {
     }
 }
 
-fn parsed(entry: &Entry) -> Result<&Message, ModelError> {
-    entry.message().map(AsRef::as_ref).map_err(|error| super::unreadable(&error))
+fn parsed(entry: &Entry) -> Result<Arc<Message>, ModelError> {
+    entry.message().map_err(|error| super::unreadable(&error))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::CallContext;
+    use crate::model::Rendering;
     use crate::state::ToolResult;
     use serde_json::json;
     use std::sync::Arc;
@@ -215,8 +216,15 @@ mod tests {
     async fn ask(model: &Scripted, transcript: &[Message]) -> Result<ModelReply, ModelError> {
         let history: Vec<Entry> = transcript.iter().cloned().map(Entry::new).collect();
         let context = Arc::new(CallContext::default());
-        let ask =
-            Ask { system: None, history: &history, turn: &[], tools: &[], pieces: None, context: &context };
+        let ask = Ask {
+            system: None,
+            history: &history,
+            rendering: &Rendering::default(),
+            turn: &[],
+            tools: &[],
+            pieces: None,
+            context: &context,
+        };
         model.reply(ask).await
     }
 
@@ -287,6 +295,7 @@ mod tests {
         let ask = Ask {
             system: None,
             history: &history,
+            rendering: &Rendering::default(),
             turn: &[],
             tools: &[],
             pieces: Some(pieces),

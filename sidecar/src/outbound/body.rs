@@ -34,6 +34,11 @@ impl Spliced {
         self.pieces.len() == other.pieces.len() && self.pieces.iter().zip(other.pieces.iter()).all(same)
     }
 
+    #[cfg(test)]
+    pub(crate) fn concat(&self) -> Vec<u8> {
+        self.pieces.concat()
+    }
+
     fn take_next(&mut self) -> Option<Bytes> {
         while let Some(piece) = self.pieces.get(self.next) {
             let small_until = self.small_until();

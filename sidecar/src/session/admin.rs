@@ -1,11 +1,13 @@
 //! Everything about a session but running a call: its state, its end, its copies.
 
+use std::sync::Arc;
+
 use super::document::StateDocument;
 use super::end::Mark;
 use super::error::CallError;
 use super::history::read_loaded;
 use super::{Sessions, reply};
-use crate::state::{AgentState, CallId, Entry, Id, Message, PairingError, Share, Slot, check_pairing};
+use crate::state::{AgentState, CallId, Entry, Id, PairingError, Share, Slot, check_pairing};
 use crate::store::{
     Blob, CallStatus, Condition, Epoch, Interrupted, LiveCall, Nonce, Rewrite, Rewritten, SessionPage,
     StoreError,
@@ -79,7 +81,7 @@ impl Sessions {
         state.shutdown_interrupted = head.interrupted;
         state.meta = meta;
         state.context =
-            entries.iter().filter_map(|entry| entry.message().ok()).map(|m| Message::clone(m)).collect();
+            entries.iter().filter_map(|entry| entry.message().ok()).map(Arc::unwrap_or_clone).collect();
         Ok(Some(state))
     }
 

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::error::CallError;
+use super::run::InHand;
 use super::{Admitted, CallRequest, CallView, Follower, Shared, events};
 use crate::model::CallContext;
 use crate::state::{CallId, Entry, Message, Slot};
@@ -22,9 +23,11 @@ impl Shared {
         }
         let desk = shared.board.desk(slot);
         let cached = shared.cache.take(slot);
+        let digest = digest(&request.messages);
+        let said: Vec<Entry> = request.messages.into_iter().map(stamped).collect();
         let begin = Begin {
-            digest: digest(&request.messages),
-            input: request.messages.into_iter().map(stamped).collect(),
+            digest,
+            input: said.iter().map(|entry| entry.raw().clone().into()).collect(),
             context: context_bytes(&request.context),
             revision: shared.settings.revision.clone(),
             stream: request.stream,
@@ -43,7 +46,8 @@ impl Shared {
         match begun {
             Begun::Granted(grant) => {
                 let follower = Follower::new(shared, slot, &call, desk.clone(), None);
-                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent, None);
+                let hand = InHand { cached, said, sent, alone: None };
+                let launched = shared.launch(slot.clone(), desk, *grant, hand);
                 launched.map_err(CallError::store(&call, Some(true)))?;
                 Ok(Admitted::Live(follower))
             }
@@ -109,7 +113,8 @@ impl Shared {
         match retried.map_err(CallError::store(call, None))? {
             Retried::Granted(grant) => {
                 let follower = Follower::new(shared, slot, call, desk.clone(), None);
-                let launched = shared.launch(slot.clone(), desk, *grant, cached, sent, alone);
+                let hand = InHand { cached, said: Vec::new(), sent, alone };
+                let launched = shared.launch(slot.clone(), desk, *grant, hand);
                 launched.map_err(CallError::store(call, Some(true)))?;
                 Ok(Admitted::Live(follower))
             }
@@ -137,19 +142,18 @@ impl Shared {
 fn digest(messages: &[Message]) -> String {
     let mut hash = Sha256::new();
     for message in messages {
-        let said = serde_json::json!([message.role, message.content, message.name, message.extra]);
-        let said = said.to_string();
+        let said = Blob::json(&(message.role, &message.content, &message.name, &message.extra));
         hash.update((said.len() as u64).to_be_bytes());
-        hash.update(said);
+        hash.update(&*said);
     }
     use base64::Engine;
     // 128 bits tell a client's own messages apart.
     base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&hash.finalize()[..16])
 }
 
-fn stamped(mut message: Message) -> Blob {
+fn stamped(mut message: Message) -> Entry {
     message.timestamp.get_or_insert_with(events::timestamp);
-    Entry::new(message).raw().clone().into()
+    Entry::new(message)
 }
 
 fn context_bytes(context: &CallContext) -> Blob {

@@ -59,6 +59,7 @@ impl<'a> Run<'a> {
         lease: &'a mut Lease,
         history: &'a mut History,
         call: HeadCall,
+        said: &[Entry],
     ) -> Result<Self, Lost> {
         let corrupt =
             |what: &str, error: serde_json::Error| Lost(StoreError::Corrupt(format!("{what}: {error}")));
@@ -69,14 +70,17 @@ impl<'a> Run<'a> {
                 .map_err(|error| corrupt("a call's context is not readable", error))?
         };
         let entry = |bytes: &crate::store::Blob| Entry::from_bytes(bytes.bytes().clone());
-        let mut turn = Turn::new(call.input.iter().map(entry).collect());
+        let known =
+            |bytes: &crate::store::Blob| said.iter().find(|entry| entry.raw() == bytes.bytes()).cloned();
+        let input = call.input.iter().map(|bytes| known(bytes).unwrap_or_else(|| entry(bytes)));
+        let mut turn = Turn::new(input.collect());
         let mut meta_changed = false;
         for step in &call.steps {
             let unreadable = |error| corrupt("a step in a call's journal is not readable", error);
             match step.kind {
                 StepKind::Message => {
                     let entry = entry(&step.bytes);
-                    let message = Arc::clone(entry.message().map_err(unreadable)?);
+                    let message = entry.message().map_err(unreadable)?;
                     history.know_tool_ids(&message);
                     turn.reply(entry, &message);
                 }
@@ -86,7 +90,7 @@ impl<'a> Run<'a> {
                 }
                 StepKind::Result => {
                     let entry = entry(&step.bytes);
-                    let message = Arc::clone(entry.message().map_err(unreadable)?);
+                    let message = entry.message().map_err(unreadable)?;
                     meta_changed |= super::tools::apply_effects(&turn, &message, &mut history.meta);
                     turn.result(entry, &message);
                 }
@@ -174,18 +178,22 @@ impl<'a> Run<'a> {
     async fn ask(&mut self, message_id: &str) -> Result<Asked, Lost> {
         self.lease.make_sure().await?;
         let settings = &self.shared.settings;
-        let rest = settings.system_prompt.as_ref().map_or(0, |prompt| prompt.len())
-            + self.turn.entries().iter().map(|entry| entry.raw().len()).sum::<usize>();
-        let (before, own) = self.history.entries.split_at(self.own_part());
-        let rest = rest + own.iter().map(|entry| entry.raw().len()).sum::<usize>();
-        let from = engine::window(before, rest, settings.context_window);
+        let bytes = |entries: &[Entry]| entries.iter().map(|entry| entry.raw().len()).sum::<usize>();
+        let (before, own) = self.history.entries().split_at(self.own_part());
+        let own = bytes(own);
+        let prompt = settings.system_prompt.as_ref().map_or(0, |prompt| prompt.len());
+        let rest = prompt + bytes(self.turn.entries()) + own;
+        let from = engine::window(before, self.history.bytes() - own, rest, settings.context_window);
+        // What is not sent is not looked at again.
+        before[..from].iter().for_each(Entry::forget);
         self.not_sent = from;
 
         let (sender, mut pieces) = mpsc::unbounded_channel();
         let streaming = self.lease.pulse.stream;
         let ask = Ask {
             system: settings.system_prompt.as_deref(),
-            history: &self.history.entries[from..],
+            history: &self.history.entries()[from..],
+            rendering: &self.history.rendering,
             turn: self.turn.entries(),
             tools: &self.tools,
             pieces: streaming.then_some(sender),
@@ -240,12 +248,12 @@ impl<'a> Run<'a> {
 
     /// Where in the history this call begins: on a retry its input stands there already, and must be sent whatever fits.
     fn own_part(&self) -> usize {
-        let entries = &self.history.entries;
+        let entries = self.history.entries();
         if self.call.retry == 0 {
             return entries.len();
         }
         let added = entries.len().saturating_sub(self.call.prior);
-        let is_input = |entry: &&Entry| entry.message().is_ok_and(|message| message.role == Role::User);
+        let is_input = |entry: &&Entry| entry.glance().is_ok_and(|message| message.role == Role::User);
         added - entries[..added].iter().rev().take_while(is_input).count()
     }
 
@@ -265,7 +273,7 @@ impl<'a> Run<'a> {
         }
         let unreadable =
             |error| ModelError::Malformed { detail: format!("its answer cannot be kept: {error}") };
-        let message = entry.message().map_err(unreadable)?.clone();
+        let message = entry.message().map_err(unreadable)?;
         self.turn.reply(entry.clone(), &message);
         if asks_for_tools {
             self.note_completed(&message, &entry);

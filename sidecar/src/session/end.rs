@@ -178,8 +178,8 @@ impl Run<'_> {
             self.span.fail(&error.r#type);
         }
 
-        let prior = self.history.entries.len().saturating_sub(self.call.prior);
-        let said = self.history.entries[prior..].iter().chain(self.turn.added());
+        let prior = self.history.entries().len().saturating_sub(self.call.prior);
+        let said = self.history.entries()[prior..].iter().chain(self.turn.added());
         let reply = Reply {
             ended: end.ended,
             document: reply,
@@ -190,7 +190,7 @@ impl Run<'_> {
         self.history.head.turns = turns;
         self.history.head.interrupted = false;
         self.history.head.revision.clone_from(&self.shared.settings.revision);
-        self.history.entries.extend_from_slice(self.turn.entries());
+        self.history.extend(self.turn.entries().iter().cloned());
         self.lease.end_feed(FeedEnd::Done(Arc::new(reply)));
         Ok(Ran::Ended(next))
     }
@@ -218,7 +218,7 @@ impl Run<'_> {
             self.turn.close(|pending| if pending.started { super::tools::OUTCOME_UNKNOWN } else { why })
         {
             let entry = Entry::new(message);
-            if let Ok(message) = entry.message().cloned() {
+            if let Ok(message) = entry.message() {
                 self.turn.result(entry.clone(), &message);
             }
             entries.push(entry);
@@ -229,7 +229,7 @@ impl Run<'_> {
             message.interrupted = true;
             message.timestamp = Some(events::timestamp());
             let entry = Entry::new(message);
-            if let Ok(message) = entry.message().cloned() {
+            if let Ok(message) = entry.message() {
                 self.turn.reply(entry.clone(), &message);
             }
             entries.push(entry);

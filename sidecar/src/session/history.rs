@@ -3,15 +3,23 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+use crate::model::Rendering;
 use crate::state::{Entry, Message, Meta, Slot, ToolUse};
 use crate::store::{Delta, Known, Loaded, SessionHead, StoreError, Tail};
+
+/// What an entry takes beside its bytes.
+const ENTRY: usize = 192;
 
 /// A conversation as the store has it, in the hands of the run that holds its lease.
 #[derive(Debug)]
 pub struct History {
     pub head: SessionHead,
     pub meta: Meta,
-    pub entries: Vec<Entry>,
+    entries: Vec<Entry>,
+    /// Of all entries.
+    bytes: usize,
+    /// What the model's provider has made of it.
+    pub rendering: Rendering,
     /// Every tool call id there is; gathered when the first one is needed.
     tool_ids: Option<HashSet<String>>,
 }
@@ -24,10 +32,11 @@ impl History {
                 if cached.entries.len() != delta.from || !delta.messages.is_empty() {
                     cached.tool_ids = None;
                 }
-                cached.entries.truncate(delta.from);
+                let dropped = cached.entries.drain(delta.from..);
+                cached.bytes -= dropped.map(|entry| entry.raw().len()).sum::<usize>();
                 Self { head, ..cached }
             }
-            None => Self { head, meta: Meta::default(), entries: Vec::new(), tool_ids: None },
+            None => Self::new(head),
         };
         if history.entries.len() != delta.from {
             return Err(StoreError::Corrupt("its history does not continue the cached one".into()));
@@ -37,9 +46,30 @@ impl History {
         }
         history.entries.reserve(delta.messages.len());
         for message in delta.messages {
-            history.entries.push(read_entry(message)?);
+            history.extend([read_entry(message)?]);
         }
         Ok(history)
+    }
+
+    fn new(head: SessionHead) -> Self {
+        let (meta, rendering) = (Meta::default(), Rendering::default());
+        Self { head, meta, entries: Vec::new(), bytes: 0, rendering, tool_ids: None }
+    }
+
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    pub fn extend(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            self.bytes += entry.raw().len();
+            self.entries.push(entry);
+        }
+    }
+
+    /// Of all its messages.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub fn known(&self) -> Known {
@@ -74,13 +104,16 @@ impl History {
     fn seen_tool_ids(&mut self) -> &mut HashSet<String> {
         let entries = &self.entries;
         self.tool_ids.get_or_insert_with(|| {
-            let messages = entries.iter().filter_map(|entry| entry.message().ok());
-            messages.flat_map(|message| message.tool_uses()).map(|call| call.id.clone()).collect()
+            let messages = entries.iter().filter_map(|entry| entry.glance().ok());
+            messages
+                .flat_map(|message| message.tool_uses().map(|call| call.id.clone()).collect::<Vec<_>>())
+                .collect()
         })
     }
 
+    /// What it holds in memory, for the cache's bound.
     fn weight(&self) -> usize {
-        256 + self.entries.iter().map(Entry::weight).sum::<usize>()
+        512 + self.bytes + self.entries.len() * ENTRY + self.rendering.weight()
     }
 }
 
@@ -181,8 +214,9 @@ mod tests {
     }
 
     fn history(messages: usize) -> History {
-        let entries = (0..messages).map(|n| Message::user(format!("message {n}")).into()).collect();
-        History { head: head(1), meta: Meta::default(), entries, tool_ids: None }
+        let mut history = History::new(head(1));
+        history.extend((0..messages).map(|n| Message::user(format!("message {n}")).into()));
+        history
     }
 
     fn slot(n: usize) -> Slot {
@@ -227,7 +261,7 @@ mod tests {
             Block::ToolUse(ToolUse { id: id.into(), name: "f".into(), input: Value::Null, extra: Map::new() })
         };
         let mut history = history(0);
-        history.entries.push(Message::assistant(vec![call("call_0")]).into());
+        history.extend([Message::assistant(vec![call("call_0")]).into()]);
         let mut reply = Message::assistant(vec![call("call_0"), call("call_1"), call("call_1"), call("")]);
         history.rename_repeated(&mut reply);
         let ids: Vec<_> = reply.tool_uses().map(|call| call.id.clone()).collect();

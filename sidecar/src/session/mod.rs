@@ -26,6 +26,7 @@ mod phase;
 mod recovery;
 mod reply;
 mod run;
+mod seen_through;
 pub mod settings;
 mod ticks;
 mod tools;
@@ -51,10 +52,11 @@ pub use tools::OUTCOME_UNKNOWN;
 use board::Board;
 use history::HistoryCache;
 use phase::Phase;
+use seen_through::SeenThrough;
 
 use crate::model::{CallContext, Model};
 use crate::state::{CallId, Message, Slot};
-use crate::store::{EventId, Reply, Store, StoreError};
+use crate::store::{EventId, Reply, Store};
 use crate::tools::Tools;
 use crate::workspace::Workspace;
 
@@ -153,8 +155,8 @@ impl Sessions {
 
     /// Admits a call. Dropping this future loses the answer, never the call.
     pub async fn call(&self, slot: &Slot, request: CallRequest) -> Result<Admitted, CallError> {
-        let (shared, slot, call) = (Arc::clone(&self.shared), slot.clone(), request.call.clone());
-        self.see_through(&call, async move { shared.admit(&slot, request).await }).await
+        let (shared, slot) = (Arc::clone(&self.shared), slot.clone());
+        self.see_through(async move { shared.admit(&slot, request).await }).await
     }
 
     /// Goes on with the session's last call, if it failed.
@@ -166,19 +168,16 @@ impl Sessions {
         stream: bool,
     ) -> Result<Admitted, CallError> {
         let (shared, slot, context) = (Arc::clone(&self.shared), slot.clone(), context.clone());
-        let again = call.clone();
-        self.see_through(call, async move { shared.retry(&slot, &again, &context, stream).await }).await
+        let call = call.clone();
+        self.see_through(async move { shared.retry(&slot, &call, &context, stream).await }).await
     }
 
     /// Runs to its end whoever stops waiting for it: a lease that was granted must find its run.
-    async fn see_through(
-        &self,
-        call: &CallId,
-        work: impl Future<Output = Result<Admitted, CallError>> + Send + 'static,
-    ) -> Result<Admitted, CallError> {
-        let lost = |_| StoreError::Unanswered("the request was dropped".into());
-        let done = self.shared.errands.spawn(work).await.map_err(lost);
-        done.map_err(CallError::store(call, None))?
+    fn see_through<T>(&self, work: impl Future<Output = T> + Send + 'static) -> SeenThrough<T>
+    where
+        T: Send + 'static,
+    {
+        SeenThrough::new(&self.shared.errands, work)
     }
 
     /// Joins a call that was admitted before, on any replica.

@@ -1,7 +1,6 @@
 //! A call as its client sees it.
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::end::{CallFailure, CallUsage, Document, RECOVERY_EXHAUSTED};
 use crate::state::{CallId, Entry, Role};
@@ -26,7 +25,7 @@ pub struct CallView {
     /// What the assistant said last.
     pub text: String,
     /// What the call added after its input, as it is stored.
-    pub messages: Vec<Box<RawValue>>,
+    pub messages: Vec<Blob>,
     pub usage: CallUsage,
     /// The state's version after it; absent while it is live.
     pub version: Option<u64>,
@@ -55,7 +54,7 @@ impl CallView {
             call_id: live.id.clone(),
             status,
             text,
-            messages: live.messages.iter().filter_map(raw).collect(),
+            messages: live.messages.clone(),
             usage: CallUsage::default(),
             version: None,
             resumes: live.resumes,
@@ -78,7 +77,7 @@ impl CallView {
             call_id: call.clone(),
             status,
             text,
-            messages: reply.messages.iter().filter_map(raw).collect(),
+            messages: reply.messages.clone(),
             usage: document.usage,
             version: Some(document.version),
             resumes: document.resumes,
@@ -94,14 +93,10 @@ impl CallView {
     }
 }
 
-fn raw(message: &Blob) -> Option<Box<RawValue>> {
-    RawValue::from_string(String::from_utf8(message.to_vec()).ok()?).ok()
-}
-
 /// What the assistant said last, and why it stopped where it did not say all.
 fn last_said(messages: &[Blob]) -> (String, Option<String>) {
     let entries = messages.iter().rev().map(|bytes| Entry::from_bytes(bytes.bytes().clone()));
-    let mut parsed = entries.filter_map(|entry| entry.message().ok().cloned());
+    let mut parsed = entries.filter_map(|entry| entry.message().ok());
     let last = parsed.find(|message| message.role == Role::Assistant);
     last.map(|message| (message.text(), message.stop_reason().map(str::to_owned))).unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use super::call::{Ran, Run};
 use super::history::History;
 use super::lease::Lease;
 use super::settings::{SUSPICIOUS_DEATHS, waits};
-use crate::state::Slot;
+use crate::state::{Entry, Slot};
 use crate::store::{Claim, Claimed, Epoch, Grant, HeadCall, Nonce, StoreError};
 
 /// Counts a run for as long as it lives.
@@ -32,6 +32,16 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// What whoever asked for a lease had in hand.
+pub struct InHand {
+    pub cached: Option<History>,
+    /// Messages of the call's input: they need not be read again.
+    pub said: Vec<Entry>,
+    /// When the lease was asked for.
+    pub sent: Instant,
+    pub alone: Option<OwnedSemaphorePermit>,
 }
 
 impl Shared {
@@ -51,16 +61,15 @@ impl Shared {
         slot: Slot,
         desk: DeskRef,
         grant: Grant,
-        cached: Option<History>,
-        sent: Instant,
-        alone: Option<OwnedSemaphorePermit>,
+        hand: InHand,
     ) -> Result<(), StoreError> {
+        let InHand { cached, said, sent, alone } = hand;
         let running = Running::new(self);
         let history = History::join(cached, grant.session, grant.history)?;
         let lease = Lease::new(Arc::clone(self), slot, desk, grant.token, &grant.call, sent);
         let shared = Arc::clone(self);
         self.runs.spawn(async move {
-            shared.run(lease, history, grant.call, alone).await;
+            shared.run(lease, history, grant.call, said, alone).await;
             drop(running);
         });
         Ok(())
@@ -108,7 +117,8 @@ impl Shared {
         }
         match claimed {
             Ok(Claimed::Granted(grant)) => {
-                self.launch(slot.clone(), desk, *grant, cached, sent, alone)?;
+                let hand = InHand { cached, said: Vec::new(), sent, alone };
+                self.launch(slot.clone(), desk, *grant, hand)?;
                 Ok(true)
             }
             Ok(Claimed::Held { .. } | Claimed::Left | Claimed::NothingToDo) => {
@@ -137,10 +147,11 @@ impl Shared {
         mut lease: Lease,
         mut history: History,
         mut call: HeadCall,
+        mut said: Vec<Entry>,
         mut alone: Option<OwnedSemaphorePermit>,
     ) {
         loop {
-            let ran = match Run::new(&self, &mut lease, &mut history, call) {
+            let ran = match Run::new(&self, &mut lease, &mut history, call, &std::mem::take(&mut said)) {
                 Ok(run) => {
                     let span = run.log_span();
                     run.run().instrument(span).await

@@ -127,7 +127,7 @@ impl Run<'_> {
         let mut message = Message::tool(result);
         message.timestamp = Some(events::timestamp());
         let entry = Entry::new(message);
-        let Ok(message) = entry.message().cloned() else { return };
+        let Ok(message) = entry.message() else { return };
         self.meta_changed |= apply_effects(&self.turn, &message, &mut self.history.meta);
         self.turn.result(entry.clone(), &message);
         self.lease.event(EventName::ToolFinished, data);

@@ -1,27 +1,32 @@
 //! A message as it is stored: its bytes first, its meaning on demand.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
 use super::message::Message;
 
-/// One message of a history. The bytes are the truth and are never rewritten; parsing happens at most once, and what a
-/// model provider makes of the message is kept beside it, so that a long history costs nothing when it is sent again.
+/// One message of a history. The bytes are the truth and are never rewritten. What was read in them, and what a model
+/// provider makes of them, is kept beside them for as long as a call needs it.
 #[derive(Clone)]
 pub struct Entry(Arc<Inner>);
 
 struct Inner {
     raw: Bytes,
-    parsed: OnceLock<Arc<Message>>,
-    rendered: OnceLock<Bytes>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    parsed: Option<Arc<Message>>,
+    rendered: Option<Bytes>,
 }
 
 impl Entry {
-    /// Takes bytes from a store. `Err` says why they are not a message.
+    /// Takes bytes from a store. Whether they are a message is known when they are first read.
     pub fn from_bytes(raw: Bytes) -> Self {
-        Self(Arc::new(Inner { raw, parsed: OnceLock::new(), rendered: OnceLock::new() }))
+        Self(Arc::new(Inner { raw, known: Mutex::default() }))
     }
 
     pub fn new(message: Message) -> Self {
@@ -29,35 +34,66 @@ impl Entry {
             // Messages are maps of strings and JSON values: there is nothing in them that JSON cannot say.
             unreachable!("a message always serialises: {error}")
         });
-        let parsed = OnceLock::from(Arc::new(message));
-        Self(Arc::new(Inner { raw: raw.into(), parsed, rendered: OnceLock::new() }))
+        let known = Known { parsed: Some(Arc::new(message)), rendered: None };
+        Self(Arc::new(Inner { raw: raw.into(), known: Mutex::new(known) }))
     }
 
     pub fn raw(&self) -> &Bytes {
         &self.0.raw
     }
 
-    pub fn message(&self) -> Result<&Arc<Message>, serde_json::Error> {
-        if let Some(message) = self.0.parsed.get() {
-            return Ok(message);
+    /// What it says, read at most once until it is forgotten.
+    pub fn message(&self) -> Result<Arc<Message>, serde_json::Error> {
+        let mut known = self.known();
+        if let Some(message) = &known.parsed {
+            return Ok(Arc::clone(message));
         }
-        let message = Arc::new(serde_json::from_slice(&self.0.raw)?);
-        Ok(self.0.parsed.get_or_init(|| message))
+        let message: Arc<Message> = Arc::new(serde_json::from_slice(&self.0.raw)?);
+        known.parsed = Some(Arc::clone(&message));
+        Ok(message)
     }
 
-    /// What `render` makes of this message, computed once for the life of the entry.
-    pub fn rendered(&self, render: impl FnOnce(&Message) -> Bytes) -> Result<&Bytes, serde_json::Error> {
-        if let Some(rendered) = self.0.rendered.get() {
-            return Ok(rendered);
+    /// What it says, for one look: nothing more is kept than before.
+    pub fn glance(&self) -> Result<Arc<Message>, serde_json::Error> {
+        match &self.known().parsed {
+            Some(message) => Ok(Arc::clone(message)),
+            None => Ok(Arc::new(serde_json::from_slice(&self.0.raw)?)),
         }
-        let rendered = render(self.message()?);
-        Ok(self.0.rendered.get_or_init(|| rendered))
     }
 
-    /// What it holds in memory, for the cache's bound.
-    pub fn weight(&self) -> usize {
-        let parsed = if self.0.parsed.get().is_some() { self.0.raw.len() } else { 0 };
-        self.0.raw.len() + parsed + self.0.rendered.get().map_or(0, Bytes::len) + 128
+    /// What `render` makes of this message, computed once until it is forgotten.
+    pub fn rendered(&self, render: impl FnOnce(&Message) -> Bytes) -> Result<Bytes, serde_json::Error> {
+        if let Some(rendered) = &self.known().rendered {
+            return Ok(rendered.clone());
+        }
+        let rendered = render(&*self.message()?);
+        self.known().rendered = Some(rendered.clone());
+        Ok(rendered)
+    }
+
+    /// The same for the last time: from now on whoever asked keeps it.
+    pub fn take_rendered(&self, render: impl FnOnce(&Message) -> Bytes) -> Result<Bytes, serde_json::Error> {
+        let known = std::mem::take(&mut *self.known());
+        match known {
+            Known { rendered: Some(rendered), .. } => Ok(rendered),
+            Known { parsed: Some(message), .. } => Ok(render(&message)),
+            Known { .. } => Ok(render(&serde_json::from_slice(&self.0.raw)?)),
+        }
+    }
+
+    /// Only the bytes are kept.
+    pub fn forget(&self) {
+        *self.known() = Known::default();
+    }
+
+    /// Whether both are the very same, and not only alike.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Nothing is ever half-changed under this lock.
+        self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Messages and the typed blocks in them. Fields and block types this version does not know are kept as they are.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
+
+use super::read::text_or_blocks;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -32,23 +33,22 @@ fn is_false(b: &bool) -> bool {
     !*b
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Read by [`super::read`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Message {
     /// Random, and never used twice: the hash of a history's last message tells two histories apart.
-    #[serde(default = "fresh_id")]
     pub id: String,
     pub role: Role,
-    #[serde(deserialize_with = "text_or_blocks")]
     pub content: Vec<Block>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// The model was stopped while it wrote this; the text ends where it was stopped.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_false")]
     pub interrupted: bool,
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -205,27 +205,6 @@ impl Block {
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct TextFields {
-    text: String,
-    #[serde(flatten)]
-    extra: Map<String, Value>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ThinkingFields {
-    thinking: String,
-    #[serde(flatten)]
-    extra: Map<String, Value>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ImageFields {
-    source: Value,
-    #[serde(flatten)]
-    extra: Map<String, Value>,
-}
-
 #[derive(Serialize)]
 struct Tagged<'a, T: Serialize> {
     r#type: &'static str,
@@ -273,56 +252,6 @@ impl Serialize for Block {
             Self::Other(fields) => fields.serialize(serializer),
         }
     }
-}
-
-impl<'de> Deserialize<'de> for Block {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut fields = Map::<String, Value>::deserialize(deserializer)?;
-        let Some(Value::String(kind)) = fields.get("type").cloned() else {
-            return Err(D::Error::custom(
-                "a content block needs a \"type\" (text, image, tool_use, tool_result, …)",
-            ));
-        };
-        if !matches!(kind.as_str(), "text" | "thinking" | "tool_use" | "tool_result" | "image") {
-            return Ok(Self::Other(fields));
-        }
-        fields.shift_remove("type");
-        let value = Value::Object(fields);
-        let block = match kind.as_str() {
-            "text" => {
-                serde_json::from_value(value).map(|TextFields { text, extra }| Self::Text { text, extra })
-            }
-            "thinking" => serde_json::from_value(value)
-                .map(|ThinkingFields { thinking, extra }| Self::Thinking { thinking, extra }),
-            "tool_use" => serde_json::from_value(value).map(Self::ToolUse),
-            "tool_result" => serde_json::from_value(value).map(Self::ToolResult),
-            _ => serde_json::from_value(value)
-                .map(|ImageFields { source, extra }| Self::Image { source, extra }),
-        };
-        block.map_err(|error| D::Error::custom(format!("a {kind} block is not well-formed: {error}")))
-    }
-}
-
-/// `"content": "hello"` is short for one text block.
-fn text_or_blocks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Block>, D::Error> {
-    struct Content;
-    impl<'de> serde::de::Visitor<'de> for Content {
-        type Value = Vec<Block>;
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("a string or a list of content blocks")
-        }
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            Ok(vec![Block::text(text)])
-        }
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-            let mut blocks = Vec::with_capacity(seq.size_hint().unwrap_or(1));
-            while let Some(block) = seq.next_element()? {
-                blocks.push(block);
-            }
-            Ok(blocks)
-        }
-    }
-    deserializer.deserialize_any(Content)
 }
 
 #[cfg(test)]

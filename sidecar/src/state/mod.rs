@@ -16,6 +16,7 @@ mod entry;
 mod id;
 mod message;
 mod pairing;
+mod read;
 mod views;
 
 pub use agent_state::{AgentState, Meta, SCHEMA_VERSION, StateError, TraceContext};

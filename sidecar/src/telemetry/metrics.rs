@@ -8,6 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use tokio::runtime::Handle;
 
 use crate::model::{ModelError, ModelReply};
 use crate::session::Sessions;
@@ -33,6 +34,7 @@ pub struct Metrics {
     active: Gauge,
     waiting: Gauge,
     open_requests: Gauge,
+    tasks: Gauge,
     cache_bytes: Gauge,
     resumes: Counter,
     lease_losses: Counter,
@@ -60,6 +62,7 @@ impl Default for Metrics {
             active: Gauge::default(),
             waiting: Gauge::default(),
             open_requests: Gauge::default(),
+            tasks: Gauge::default(),
             cache_bytes: Gauge::default(),
             resumes: Counter::default(),
             lease_losses: Counter::default(),
@@ -91,6 +94,7 @@ impl Metrics {
             "Requests whose answer is not complete",
             self.open_requests.clone(),
         );
+        registry.register("tasks", "Tasks of the runtime that have not ended", self.tasks.clone());
         let cache = "Histories kept in memory";
         registry.register_with_unit("cache", cache, Unit::Bytes, self.cache_bytes.clone());
         registry.register(
@@ -128,6 +132,9 @@ impl Metrics {
         set(&self.active, sessions.running());
         set(&self.waiting, sessions.waiting());
         set(&self.open_requests, open_requests);
+        if let Ok(runtime) = Handle::try_current() {
+            set(&self.tasks, runtime.metrics().num_alive_tasks());
+        }
         set(&self.cache_bytes, sessions.footprint().1);
         let mut text = String::with_capacity(16 << 10);
         // Writing to a string cannot fail.

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use holdfast_crds::Agent;
-use holdfast_sidecar::model::{Ask, CallContext, Model, ModelError, ModelReply, Piece, from_manifest};
+use holdfast_sidecar::model::{
+    Ask, CallContext, Model, ModelError, ModelReply, Piece, Rendering, from_manifest,
+};
 use holdfast_sidecar::secrets::Secrets;
 use holdfast_sidecar::state::{Block, Entry, Message};
 use holdfast_sidecar::tools::{Safety, ToolSpec};
@@ -88,6 +90,7 @@ impl Question {
             .reply(Ask {
                 system: self.system.as_deref(),
                 history: &self.history,
+                rendering: &Rendering::default(),
                 turn: &[],
                 tools: &self.tools,
                 pieces: self.stream.then_some(sender),

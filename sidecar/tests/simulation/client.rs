@@ -226,9 +226,7 @@ impl Client {
 
     fn replied(&self, plan: &CallPlan, reply: &Reply) -> Said {
         let view = CallView::done(&plan.id, reply).expect("a readable reply");
-        let read = |raw: &serde_json::value::RawValue| {
-            serde_json::from_str::<Message>(raw.get()).expect("a message")
-        };
+        let read = |raw: &[u8]| serde_json::from_slice::<Message>(raw).expect("a message");
         let messages: Vec<Message> = view.messages.iter().map(|raw| read(raw)).collect();
         self.world
             .trace(|| format!("client has {:?} for {} at version {:?}", view.status, plan.key, view.version));

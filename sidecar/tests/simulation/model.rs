@@ -85,7 +85,7 @@ impl Model for FakeModel {
     async fn reply(&self, ask: Ask<'_>) -> Result<ModelReply, ModelError> {
         self.gate.pass().await;
         let messages: Vec<Arc<Message>> =
-            ask.transcript().map(|entry| Arc::clone(entry.message().expect("readable"))).collect();
+            ask.transcript().map(|entry| entry.message().expect("readable")).collect();
         let prints = ask.transcript().map(|entry| print(entry.raw())).collect();
         let Some((at, call)) = self.world.plan.running_call(&messages) else {
             self.world.broken(Promise::I1, "a model was asked without any call's message".into());

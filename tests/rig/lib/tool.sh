@@ -14,10 +14,11 @@ tool() {
   fi
   case $name in
     redis-server) redis_server ;;
+    valgrind) valgrind_program ;;
     kubectl) kubectl_on_path || go_tool kubectl ;;
     cargo-deny) cargo_deny ;;
     etcd | kube-apiserver | kind | helm | helm3) go_tool "$name" ;;
-    *) die "unknown tool '$name'; known: redis-server etcd kube-apiserver kubectl kind helm helm3 cargo-deny" ;;
+    *) die "unknown tool '$name'; known: redis-server valgrind etcd kube-apiserver kubectl kind helm helm3 cargo-deny" ;;
   esac
 }
 
@@ -44,6 +45,16 @@ redis_server() {
   fi
   ln -sf $checker "$link"
   printf '%s\n' "$link"
+}
+
+valgrind_program() {
+  type -P valgrind && return
+  command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || die "valgrind is missing; install it, or set HOLDFAST_VALGRIND"
+  (
+    lock apt
+    step "installing valgrind from Debian" apt_install valgrind
+  )
+  type -P valgrind
 }
 
 apt_install() {

@@ -12,6 +12,7 @@ use super::provider::Protocol;
 use super::request::{Preamble, opening, put};
 use super::{Ask, ModelConfigError, ModelError, ModelReply, endpoint, unreadable};
 use crate::outbound::{KeyHeader, Spliced};
+use render::Speaker;
 
 const PUBLIC: &str = "https://api.anthropic.com/v1";
 pub(super) const VERSION: (HeaderName, &str) = (HeaderName::from_static("anthropic-version"), "2023-06-01");
@@ -77,6 +78,17 @@ impl Anthropic {
     }
 }
 
+fn say(rendered: &Bytes, speaking: &mut Option<Speaker>, mut push: impl FnMut(Bytes)) {
+    let Some((speaker, blocks)) = render::parts(rendered) else { return };
+    if *speaking == Some(speaker) {
+        return push(blocks);
+    }
+    push(Bytes::from_static(speaker.turn(speaking.is_none())));
+    // Every rendered block brings the comma before it.
+    push(blocks.slice(1..));
+    *speaking = Some(speaker);
+}
+
 impl Protocol for Anthropic {
     type Assembly = read::Assembly;
 
@@ -87,20 +99,23 @@ impl Protocol for Anthropic {
     /// Neighbours of one role become one message: the protocol wants the roles to alternate, and all results of a step
     /// in the one message after it. The blocks themselves are the bytes they were rendered to once.
     fn body(&self, ask: &Ask<'_>, stream: bool) -> Result<Spliced, ModelError> {
-        let mut pieces = Vec::with_capacity(2 * (ask.history.len() + ask.turn.len()) + 4);
+        let mut history = ask.rendering.of(ask.history);
+        let mut speaking = Speaker::of(history.state);
+        let fresh = &ask.history[history.count..];
+        for entry in fresh {
+            let rendered = entry.take_rendered(render::message).map_err(|error| unreadable(&error))?;
+            say(&rendered, &mut speaking, |piece| history.said.push(piece));
+        }
+        if !fresh.is_empty() {
+            (history.count, history.state) = (ask.history.len(), Speaker::state(speaking));
+            ask.rendering.keep(ask.history, &history);
+        }
+        let mut pieces = Vec::with_capacity(history.said.len() + 2 * ask.turn.len() + 4);
         pieces.push(self.before_history(ask, stream));
-        let mut speaking = None;
-        for entry in ask.transcript() {
+        pieces.extend(history.said.pieces());
+        for entry in ask.turn {
             let rendered = entry.rendered(render::message).map_err(|error| unreadable(&error))?;
-            let Some((speaker, blocks)) = render::parts(rendered) else { continue };
-            if speaking == Some(speaker) {
-                pieces.push(blocks);
-                continue;
-            }
-            pieces.push(Bytes::from_static(speaker.turn(speaking.is_none())));
-            // Every rendered block brings the comma before it.
-            pieces.push(blocks.slice(1..));
-            speaking = Some(speaker);
+            say(&rendered, &mut speaking, |piece| pieces.push(piece));
         }
         pieces.push(Bytes::from_static(if speaking.is_some() { b"]}]}" } else { b"]}" }));
         Ok(Spliced::new(pieces))

@@ -18,6 +18,23 @@ pub(super) enum Speaker {
 }
 
 impl Speaker {
+    /// Who spoke last, as a number that can be kept.
+    pub(super) fn state(speaking: Option<Self>) -> u8 {
+        match speaking {
+            None => 0,
+            Some(Self::User) => 1,
+            Some(Self::Assistant) => 2,
+        }
+    }
+
+    pub(super) fn of(state: u8) -> Option<Self> {
+        match state {
+            1 => Some(Self::User),
+            2 => Some(Self::Assistant),
+            _ => None,
+        }
+    }
+
     /// What opens a message of this speaker, and closes the one before it.
     pub(super) const fn turn(self, first: bool) -> &'static [u8] {
         match (self, first) {

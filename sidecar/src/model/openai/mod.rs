@@ -95,6 +95,21 @@ impl OpenAi {
     }
 }
 
+/// What must wait: a user message between two tool results would part the second from its call.
+#[derive(Default)]
+struct Postponed(Vec<Bytes>);
+
+impl Postponed {
+    fn say(&mut self, rendered: &Bytes, mut push: impl FnMut(Bytes)) {
+        let parts = render::parts(rendered);
+        if !parts.is_tool {
+            self.0.drain(..).for_each(&mut push);
+        }
+        push(parts.messages);
+        self.0.extend((!parts.after.is_empty()).then_some(parts.after));
+    }
+}
+
 impl Protocol for OpenAi {
     type Assembly = read::Assembly;
 
@@ -104,27 +119,30 @@ impl Protocol for OpenAi {
 
     /// The history is copied as the bytes it was rendered to once; nothing of it is looked at again.
     fn body(&self, ask: &Ask<'_>, stream: bool) -> Result<Spliced, ModelError> {
-        let mut pieces = Vec::with_capacity(ask.history.len() + ask.turn.len() + 4);
-        pieces.push(self.before_history(ask, stream));
-        let mut first = ask.system.is_none();
-        let mut push = |pieces: &mut Vec<Bytes>, piece: Bytes| {
-            if !piece.is_empty() {
-                // Every rendered message brings the comma before it.
-                pieces.push(if std::mem::take(&mut first) { piece.slice(1..) } else { piece });
-            }
-        };
-        let mut postponed = Vec::new();
-        for entry in ask.transcript() {
-            let rendered = entry.rendered(render::message).map_err(|error| unreadable(&error))?;
-            let parts = render::parts(rendered);
-            if !parts.is_tool {
-                postponed.drain(..).for_each(|piece| push(&mut pieces, piece));
-            }
-            push(&mut pieces, parts.messages);
-            // A user message between two tool results would part the second from its call.
-            postponed.extend((!parts.after.is_empty()).then_some(parts.after));
+        let mut postponed = Postponed::default();
+        let mut history = ask.rendering.of(ask.history);
+        let fresh = &ask.history[history.count..];
+        for entry in fresh {
+            let rendered = entry.take_rendered(render::message).map_err(|error| unreadable(&error))?;
+            postponed.say(&rendered, |piece| history.said.push(piece));
         }
-        postponed.drain(..).for_each(|piece| push(&mut pieces, piece));
+        history.count += fresh.len();
+        if !fresh.is_empty() && postponed.0.is_empty() {
+            ask.rendering.keep(ask.history, &history);
+        }
+        let mut pieces = Vec::with_capacity(history.said.len() + ask.turn.len() + 4);
+        pieces.push(self.before_history(ask, stream));
+        pieces.extend(history.said.pieces());
+        let mut push = |piece: Bytes| pieces.extend((!piece.is_empty()).then_some(piece));
+        for entry in ask.turn {
+            let rendered = entry.rendered(render::message).map_err(|error| unreadable(&error))?;
+            postponed.say(&rendered, &mut push);
+        }
+        postponed.0.into_iter().for_each(push);
+        // Every rendered message brings the comma before it.
+        if let Some(first) = pieces.get_mut(1).filter(|_| ask.system.is_none()) {
+            *first = first.slice(1..);
+        }
         pieces.push(Bytes::from_static(b"]}"));
         Ok(Spliced::new(pieces))
     }
@@ -166,6 +184,7 @@ fn has_newer_name(model: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Rendering;
     use crate::state::{Entry, Message};
     use std::sync::Arc;
 
@@ -176,20 +195,22 @@ mod tests {
         let model = OpenAi::new(&manifest).expect("a model");
         let history: Vec<Entry> =
             (0..1000).map(|n| Entry::new(Message::user(format!("{n} {}", "x".repeat(400))))).collect();
-        let context = Arc::default();
-        let ask = Ask {
+        let (context, rendering) = (Arc::default(), Rendering::default());
+        let ask = |rendered: usize| Ask {
             system: Some("Be kind."),
-            history: &history,
+            history: &history[..rendered],
+            rendering: &rendering,
             turn: &[],
             tools: &[],
             pieces: None,
             context: &context,
         };
-        let first = model.body(&ask, false).expect("a body");
-        for entry in &history {
-            entry.rendered(|_| unreachable!("rendered twice")).expect("rendered before");
-        }
-        let second = model.body(&ask, false).expect("a body");
-        assert!(first.shares_with(&second), "nothing was copied to put the second request together");
+        let body = |messages| model.body(&ask(messages), false).expect("a body");
+        let first = body(998);
+        assert!(first.shares_with(&body(998)), "nothing was copied to put the second request together");
+        let anew = OpenAi::new(&manifest).expect("a model");
+        let begun = Rendering::default();
+        let whole = anew.body(&Ask { rendering: &begun, ..ask(1000) }, false).expect("a body");
+        assert_eq!(body(1000).concat(), whole.concat(), "what is new is said after what was said before");
     }
 }
