@@ -147,12 +147,12 @@ impl<'a> Reading<'a> {
 
     /// 128 bits.
     pub fn id(&self, name: &str) -> u128 {
-        self.bytes(name).iter().fold(0, |id, byte| id << 8 | u128::from(*byte))
+        self.bytes(name).iter().fold(0, |id, byte| (id << 8) | u128::from(*byte))
     }
 }
 
 pub fn number(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+    bytes.iter().fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
 /// A record to be sent: every field by its name, in the order of the layout.

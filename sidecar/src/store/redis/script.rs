@@ -350,11 +350,12 @@ mod tests {
     fn no_script_names_a_field_that_no_record_has() {
         for script in scripts().all() {
             for letter in "scpdrehqkKA".chars().map(String::from).chain(["LIMIT".to_owned()]) {
-                let mut places = script.source.match_indices(&format!("{letter}."));
+                let table = format!("{letter}.");
+                let mut places = script.source.match_indices(&table);
                 let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
                 let left = places.find(|(at, _)| {
                     !script.source[..*at].ends_with(word)
-                        && script.source[at + letter.len() + 1..].starts_with(word)
+                        && script.source[at + table.len()..].starts_with(word)
                 });
                 assert_eq!(left.map(|(at, _)| &script.source[at..at + 20]), None, "{}.lua", script.name);
             }
