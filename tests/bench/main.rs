@@ -29,11 +29,17 @@ use stand::Stand;
 const PARTS: [&str; 9] =
     ["turns", "histories", "streaming", "tool", "starting", "memory", "drain", "growth", "instructions"];
 
+/// What to type for the same figures.
+fn command(quick: bool, only: Option<&str>) -> String {
+    let quick = quick.then(|| "--quick".to_owned());
+    let said: Vec<String> = quick.into_iter().chain(only.map(|parts| format!("--only {parts}"))).collect();
+    if said.is_empty() { "make bench".to_owned() } else { format!("make bench BENCH=\"{}\"", said.join(" ")) }
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let (mut scale, mut only, mut page) = (Scale::FULL, None, None);
-    let mut said = "make bench".to_owned();
+    let (mut scale, mut quick, mut only, mut page) = (Scale::FULL, false, None, None);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} wants a value"));
         match argument.as_str() {
@@ -41,10 +47,7 @@ async fn main() -> Result<()> {
                 let seconds = value()?.parse().context("how many seconds?")?;
                 return leaks::watch(&Stand::new()?, Duration::from_secs(seconds)).await;
             }
-            "--quick" => {
-                scale = Scale::QUICK;
-                said.push_str(" BENCH=--quick");
-            }
+            "--quick" => (scale, quick) = (Scale::QUICK, true),
             "--only" => only = Some(value()?),
             "--publish" => page = Some(PathBuf::from(value()?)),
             other => bail!("{other} is not an argument; see the first lines of tests/bench/main.rs"),
@@ -54,7 +57,7 @@ async fn main() -> Result<()> {
         Some(names) => names.split(',').collect(),
         None => PARTS.to_vec(),
     };
-    let mut report = Report::new(&said);
+    let mut report = Report::new(&command(quick, only.as_deref()));
     let target = std::env::current_exe()?
         .ancestors()
         .nth(2)

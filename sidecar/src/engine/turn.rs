@@ -201,8 +201,7 @@ mod tests {
         for message in closers {
             turn.result(Entry::new(message.clone()), &message);
         }
-        let messages: Vec<_> =
-            turn.entries().iter().map(|entry| entry.message().expect("ours").clone()).collect();
+        let messages: Vec<_> = turn.entries().iter().map(|entry| entry.message().expect("ours")).collect();
         assert_eq!(check_pairing(messages.iter().map(AsRef::as_ref)), Ok(()));
     }
 }

@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for Message {
                         Key::Known(2) => once(&mut content, "content", map.next_value::<Content>()?.0)?,
                         Key::Known(3) => once(&mut name, "name", map.next_value::<Option<String>>()?)?,
                         Key::Known(4) => {
-                            once(&mut timestamp, "timestamp", map.next_value::<Option<String>>()?)?
+                            once(&mut timestamp, "timestamp", map.next_value::<Option<String>>()?)?;
                         }
                         Key::Known(5) => once(&mut usage, "usage", map.next_value::<Option<Usage>>()?)?,
                         Key::Known(_) => once(&mut interrupted, "interrupted", map.next_value()?)?,
