@@ -70,7 +70,12 @@ const GRACE_MARGIN: StdDuration = StdDuration::from_secs(5);
         json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
         description = "Why it is ready or not."
     ),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp",
+        description = "How long it has existed."
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct AgentSpec {

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn everything_is_bounded_and_described() {
-        fn walk(schema: &serde_json::Value, path: &str, ours: bool) {
+        fn walk(schema: &serde_json::Value, path: &str) {
             let kind = schema["type"].as_str().unwrap_or_default();
             let bounded = match kind {
                 "string" => schema["enum"].is_array() || schema["maxLength"].is_u64(),
@@ -84,18 +84,17 @@ mod tests {
             assert!(bounded, "{path} has no bound");
             for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
                 let path = format!("{path}.{name}");
-                // What is borrowed from Kubernetes is described by Kubernetes.
-                assert!(inner["description"].is_string() || !ours, "{path} is not described");
-                walk(inner, &path, ours && !path.ends_with("affinity") && !path.ends_with("tolerations"));
+                assert!(inner["description"].is_string(), "{path} is not described");
+                walk(inner, &path);
             }
             for inner in ["items", "additionalProperties"] {
                 if schema[inner].is_object() {
-                    walk(&schema[inner], &format!("{path}[]"), ours);
+                    walk(&schema[inner], &format!("{path}[]"));
                 }
             }
         }
         let schema = schema::schema().unwrap();
-        walk(&schema["properties"]["spec"], "spec", true);
-        walk(&schema["properties"]["status"], "status", true);
+        walk(&schema["properties"]["spec"], "spec");
+        walk(&schema["properties"]["status"], "status");
     }
 }

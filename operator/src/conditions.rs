@@ -47,6 +47,8 @@ pub mod reason {
     pub const HELD: &str = "Held";
     pub const PAUSED: &str = "Paused";
     pub const APPLY_FAILED: &str = "ApplyFailed";
+    pub const LOOKUP_FAILED: &str = "LookupFailed";
+    pub const TIMED_OUT: &str = "TimedOut";
 
     pub const READY: &str = "Ready";
     pub const SCALED_TO_ZERO: &str = "ScaledToZero";

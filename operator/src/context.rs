@@ -1,20 +1,23 @@
 //! What every reconcile shares: the client, what is known of the cluster, and what was found out earlier.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use holdfast_crds::AgentStatus;
+use holdfast_crds::Agent;
 use kube::{Client, Resource};
 
 use crate::{
+    agents::Agents,
+    build::Inputs,
+    error::Error,
     events::Events,
     live::{Key, Kind, Live, Place},
     metrics::Metrics,
     rollout::Rollout,
-    seen::Kept,
     stores::Stores,
     traces::Traces,
     word::Word,
@@ -32,6 +35,7 @@ pub struct Settings {
 pub struct Context {
     pub client: Client,
     pub settings: Settings,
+    pub agents: Arc<Agents>,
     pub live: Arc<Live>,
     pub stores: Stores,
     pub events: Events,
@@ -42,17 +46,30 @@ pub struct Context {
 
 impl Context {
     /// How far the Deployment of this Agent has come.
-    pub fn rollout(&self, agent: &impl Resource) -> Option<Rollout> {
-        let key = Key { kind: Kind::Deployment, place: Place::of(agent) };
-        self.live.get(&key).filter(|entry| entry.is_owned_by(agent))?.rollout.map(|rollout| *rollout)
+    pub fn rollout(&self, place: &Place, agent: &impl Resource) -> Option<Rollout> {
+        let entry = self.live.get(&Key::of(Kind::Deployment, place))?;
+        if entry.is_owned_by(agent) { entry.rollout.map(|rollout| *rollout) } else { None }
+    }
+
+    /// A hash of all that the objects of an Agent are made of: equal ones make equal objects.
+    pub fn made_of(&self, agent: &Agent, inputs: &Inputs) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&agent.metadata.uid, agent.metadata.generation).hash(&mut hasher);
+        (self.live.knows(Kind::HttpRoute), self.live.knows(Kind::ServiceMonitor)).hash(&mut hasher);
+        inputs.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether it is worth a word in the status. What may be over at the next attempt is not, until that fails too.
+    pub fn must_be_told(&self, agent: &Place, error: &Error) -> bool {
+        !matches!(error, Error::Status(_)) && (error.is_permanent() || self.memory.has_failed(agent))
     }
 
     /// An Agent is gone: so is what was remembered of it.
-    pub fn forget(&self, agent: &Kept) {
-        let place = Place::of(agent);
-        self.live.mention(&place, Vec::new());
-        self.stores.forget(&place);
-        self.memory.forget(&place);
+    pub fn forget(&self, agent: &Place) {
+        self.live.dismiss(agent);
+        self.stores.forget(agent);
+        self.memory.forget(agent);
     }
 }
 
@@ -70,8 +87,8 @@ pub struct Memory {
     /// And the version they are of.
     contents: Mutex<HashMap<Key, (Word, Contents)>>,
     failures: Mutex<HashMap<Place, u32>>,
-    /// Statuses that were written and not seen yet, and the version the Agent has with it.
-    written: Mutex<HashMap<Place, (Word, AgentStatus)>>,
+    /// The last look at these changed something, and left the word on it to the next.
+    held_back: Mutex<HashSet<Place>>,
 }
 
 impl Memory {
@@ -89,29 +106,23 @@ impl Memory {
         lock(&self.contents).remove(key);
     }
 
-    /// A status that the watch has not shown yet.
-    pub fn written(&self, agent: &Place) -> Option<AgentStatus> {
-        lock(&self.written).get(agent).map(|(_, status)| status.clone())
+    /// A look changed something, and more is soon to be said of that. Whether to wait for it: not twice in a row.
+    pub fn hold_back(&self, agent: &Place) -> bool {
+        lock(&self.held_back).insert(agent.clone())
     }
 
-    pub fn wrote(&self, agent: Place, version: Word, status: AgentStatus) {
-        lock(&self.written).insert(agent, (version, status));
-    }
-
-    /// The watch has shown this version. Whether it is only what we wrote ourselves.
-    pub fn saw(&self, agent: &Place, version: &Word) -> bool {
-        let mut written = lock(&self.written);
-        let Some((at, _)) = written.get(agent) else { return false };
-        if version.is_older_than(at) {
-            return false;
-        }
-        let ours = at == version;
-        written.remove(agent);
-        ours
+    /// All there is to say has been said.
+    pub fn caught_up(&self, agent: &Place) {
+        lock(&self.held_back).remove(agent);
     }
 
     pub fn succeeded(&self, agent: &Place) {
         lock(&self.failures).remove(agent);
+    }
+
+    /// The last look at it failed.
+    pub fn has_failed(&self, agent: &Place) -> bool {
+        lock(&self.failures).contains_key(agent)
     }
 
     /// How long to leave this Agent alone after one more failure. Each has its own patience, so that a broken one
@@ -129,7 +140,7 @@ impl Memory {
 
     fn forget(&self, agent: &Place) {
         lock(&self.failures).remove(agent);
-        lock(&self.written).remove(agent);
+        lock(&self.held_back).remove(agent);
     }
 }
 
@@ -148,21 +159,11 @@ mod tests {
         let waits: Vec<u128> = (0..12).map(|_| memory.failed(&agent, false).as_millis()).collect();
         assert_eq!(waits[..3], [500, 1000, 2000]);
         assert_eq!(waits[11], LAST_RETRY.as_millis());
+        assert!(!memory.has_failed(&other));
         assert_eq!(memory.failed(&other, false), FIRST_RETRY);
+        assert!(memory.has_failed(&other));
         memory.succeeded(&agent);
+        assert!(!memory.has_failed(&agent));
         assert_eq!(memory.failed(&agent, false), FIRST_RETRY);
-    }
-
-    #[test]
-    fn a_status_of_our_own_is_remembered_until_it_is_seen() {
-        let (agent, memory) = (Place::new("ns", "a"), Memory::default());
-        memory.wrote(agent.clone(), "7".into(), AgentStatus::default());
-        assert!(!memory.saw(&agent, &"6".into()), "an event from before");
-        assert!(memory.written(&agent).is_some());
-        assert!(memory.saw(&agent, &"7".into()));
-        assert!(memory.written(&agent).is_none());
-        memory.wrote(agent.clone(), "9".into(), AgentStatus::default());
-        assert!(!memory.saw(&agent, &"10".into()), "somebody has changed it since");
-        assert!(memory.written(&agent).is_none());
     }
 }

@@ -1,19 +1,17 @@
-//! Which watches there are, and how their events become reconciles.
+//! Which watches there are, and how their events become looks at Agents.
 //!
 //! ```text
-//! Agents, as text ─────────────────────▶ reflector ──────────────────────────┐
-//! Deployments, autoscalers ──▶ Live                                           ├──▶ applier ──▶ reconcile
-//! everything else, metadata only ──▶ Live ──▶ the owner, or who mentioned it ─┤
-//! stores that changed their mind ─────────────────────────────────────────────┘
+//! Agents ──▶ Agents (as text) ─────────────────────────────────────────────────┐
+//! Deployments, autoscalers ──▶ Live                                            ├──▶ queue ──▶ reconcile
+//! everything else, metadata only ──▶ Live ──▶ the owner, or who mentioned it ──┤
+//! stores that changed their mind ──────────────────────────────────────────────┘
 //! ```
-//! One set of watches for the whole cluster, or one for each namespace the operator is told to look at.
+//! One set of watches for the whole cluster, or one for each namespace the operator is told to look at. Each watch is a
+//! task of its own: what is no news ends there.
 
 use std::{fmt::Debug, panic::resume_unwind, sync::Arc};
 
-use futures::{
-    FutureExt as _, Stream, StreamExt as _, TryStreamExt as _,
-    stream::{self, BoxStream},
-};
+use futures::TryStreamExt as _;
 use k8s_openapi::{
     NamespaceResourceScope,
     api::{
@@ -25,36 +23,33 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource,
-    runtime::{
-        WatchStreamExt as _, applier,
-        controller::{self, Action, ReconcileReason, ReconcileRequest},
-        reflector::{self, ObjectRef},
-        watcher,
-    },
+    runtime::{WatchStreamExt as _, watcher},
 };
 use serde::de::DeserializeOwned;
-use tokio::sync::{
-    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    watch,
+use tokio::{
+    pin,
+    sync::{
+        mpsc::{UnboundedSender, unbounded_channel},
+        watch,
+    },
+    task::JoinSet,
 };
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agents::{self, Heard},
     build::{HTTPRoute, ServiceMonitor},
     context::Context,
-    error::Error,
     live::{Follower, Kind, Place},
-    names, optional,
-    reconcile::{on_error, reconcile},
-    seen::{Kept, Seen, SeenAutoscaler, SeenDeployment, Sight},
+    names, optional, queue,
+    reconcile::reconcile,
+    seen::{Seen, SeenAgent, SeenAutoscaler, SeenDeployment, Sight},
 };
 
-/// Enough to keep the API server busy, few enough to be gentle with it.
-const CONCURRENCY: u16 = 32;
-/// Watches of each scope besides the Agents' own.
-pub const WATCHES: usize = 12;
-
-type Requests = BoxStream<'static, Result<ReconcileRequest<Kept>, watcher::Error>>;
+/// Watches of each scope.
+pub const WATCHES: usize = 13;
+/// Of each list so much at a time: a page is in memory several times over while it is read.
+const PAGE: u32 = 250;
 
 /// The whole cluster, or one namespace of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,157 +86,152 @@ impl Scope {
 
 /// Whether the cluster has the kinds that not every cluster has.
 #[derive(Clone)]
-pub struct Optional {
+struct Optional {
     routes: watch::Receiver<Option<bool>>,
     monitors: watch::Receiver<Option<bool>>,
 }
 
-/// Runs every scope until told to stop; a reconcile that has begun is finished.
+/// Runs every scope until told to stop; a look that has begun is finished.
 pub async fn run(context: Arc<Context>, scopes: Vec<Scope>, stop: CancellationToken) {
     let ((routes, see_routes), (monitors, see_monitors)) = (watch::channel(None), watch::channel(None));
     let optional = Optional { routes: see_routes, monitors: see_monitors };
-    let (wakes, wakers): (Vec<_>, Vec<_>) = scopes.iter().map(|_| unbounded_channel()).unzip();
-    let (changed, mut changes) = unbounded_channel::<Place>();
-    let spread = async {
-        while let Some(agent) = changes.recv().await {
-            for wake in &wakes {
-                // Whose it is not does not find it.
-                let _ = wake.send(agent.agent());
-            }
+    let (wake, woken) = unbounded_channel::<Place>();
+    // Dropped, and with them their connections, when the last look is over.
+    let mut watches = JoinSet::new();
+    for scope in &scopes {
+        watch_scope(&mut watches, &context, scope, &optional, &wake);
+    }
+    let look = |place: Place| {
+        let context = Arc::clone(&context);
+        async move { reconcile(&place, &context).await }
+    };
+    let looking = async {
+        tokio::select! {
+            () = context.live.completed() => queue::run(woken, look, stop.clone()).await,
+            () = stop.cancelled() => {}
         }
     };
-    let working = scopes.iter().zip(wakers).zip(&wakes).map(|((scope, woken), wake)| {
-        run_scope(&context, scope, optional.clone(), woken, wake, stop.clone())
-    });
     tokio::select! {
-        _ = futures::future::join_all(working) => {}
-        () = context.stores.keep_asking(&context.client, &changed) => {}
+        () = looking => {}
+        () = all_ended(&mut watches) => {}
+        () = context.stores.keep_asking(&context.client, &wake) => {}
         () = optional::look::<HTTPRoute>(&context.client, &routes) => {}
         () = optional::look::<ServiceMonitor>(&context.client, &monitors) => {}
-        () = spread => {}
     }
 }
 
-async fn run_scope(
+fn watch_scope(
+    watches: &mut JoinSet<()>,
     context: &Arc<Context>,
     scope: &Scope,
-    optional: Optional,
-    woken: UnboundedReceiver<ObjectRef<Kept>>,
-    wake: &UnboundedSender<ObjectRef<Kept>>,
-    stop: CancellationToken,
+    optional: &Optional,
+    wake: &UnboundedSender<Place>,
 ) {
-    let (agents, writer) = reflector::store();
-    let mut queue = stream::SelectAll::new();
-    queue.push(follow_agents(context, scope, writer));
-    queue.push(follow::<SeenDeployment>(context, scope, ours()));
-    queue.push(follow::<SeenAutoscaler>(context, scope, ours()));
-    queue.push(follow::<Seen<StatefulSet>>(context, scope, ours()));
-    queue.push(follow::<Seen<Service>>(context, scope, ours()));
-    queue.push(follow::<Seen<ServiceAccount>>(context, scope, ours()));
-    queue.push(follow::<Seen<PodDisruptionBudget>>(context, scope, ours()));
-    queue.push(follow::<Seen<NetworkPolicy>>(context, scope, ours()));
+    watches.spawn(follow_agents(Arc::clone(context), scope.clone(), wake.clone()));
+    let mut follow = Follow { watches, context, scope, wake };
+    follow.these::<SeenDeployment>(ours());
+    follow.these::<SeenAutoscaler>(ours());
+    follow.these::<Seen<StatefulSet>>(ours());
+    follow.these::<Seen<Service>>(ours());
+    follow.these::<Seen<ServiceAccount>>(ours());
+    follow.these::<Seen<PodDisruptionBudget>>(ours());
+    follow.these::<Seen<NetworkPolicy>>(ours());
     // What others make and manifests point at carries no label of ours.
-    queue.push(follow::<Seen<Secret>>(context, scope, everything()));
-    queue.push(follow::<Seen<ConfigMap>>(context, scope, everything()));
-    queue.push(follow::<Seen<PersistentVolumeClaim>>(context, scope, everything()));
-    queue.push(requested(woken).boxed());
+    follow.these::<Seen<Secret>>(everything());
+    follow.these::<Seen<ConfigMap>>(everything());
+    follow.these::<Seen<PersistentVolumeClaim>>(everything());
     let follower = |kind| Follower::new(Arc::clone(&context.live), kind, scope.name());
     let client = &context.client;
-    let routes =
-        optional::follow::<HTTPRoute>(client, scope, follower(Kind::HttpRoute), optional.routes, wake);
-    let monitors = optional::follow::<ServiceMonitor>(
-        client,
-        scope,
-        follower(Kind::ServiceMonitor),
-        optional.monitors,
-        wake,
-    );
+    let (routes, monitors) = (follower(Kind::HttpRoute), follower(Kind::ServiceMonitor));
+    let there = optional.clone();
+    watches.spawn(optional::follow::<HTTPRoute>(
+        client.clone(),
+        scope.clone(),
+        routes,
+        there.routes,
+        wake.clone(),
+    ));
+    watches.spawn(optional::follow::<ServiceMonitor>(
+        client.clone(),
+        scope.clone(),
+        monitors,
+        there.monitors,
+        wake.clone(),
+    ));
+}
 
-    let requests = queue.take_until(stop.cancelled_owned());
-    let config = controller::Config::default().concurrency(CONCURRENCY);
-    let applied = applier(
-        look,
-        |agent, error, context| on_error(&agent, error, &context),
-        Arc::clone(context),
-        agents,
-        requests,
-        config,
-    )
-    .for_each(async |result| match result {
-        // Gone between the event and the look, or said already where it failed.
-        Ok(_) | Err(controller::Error::ObjectNotFound(_) | controller::Error::ReconcilerFailed(..)) => {}
-        Err(error) => tracing::warn!(%error, "a watch was interrupted"),
-    });
-    tokio::select! {
-        () = applied => {}
-        () = routes => {}
-        () = monitors => {}
+/// They never end, unless one of them dies.
+async fn all_ended(watches: &mut JoinSet<()>) {
+    while let Some(ended) = watches.join_next().await {
+        ended.unwrap_or_else(|died| resume_unwind(died.into_panic()));
     }
 }
 
-/// In a task of its own: the applier asks all that are under way whenever one of them has got a step further.
-fn look(agent: Arc<Kept>, context: Arc<Context>) -> impl Future<Output = Result<Action, Error>> + Unpin {
-    // It is cancelled only together with whoever waits for it.
-    AbortOnDropHandle::new(tokio::spawn(reconcile(agent, context)))
-        .map(|looked| looked.unwrap_or_else(|died| resume_unwind(died.into_panic())))
+struct Follow<'a> {
+    watches: &'a mut JoinSet<()>,
+    context: &'a Context,
+    scope: &'a Scope,
+    wake: &'a UnboundedSender<Place>,
 }
 
-fn follow_agents(context: &Arc<Context>, scope: &Scope, writer: reflector::store::Writer<Kept>) -> Requests {
-    let context = Arc::clone(context);
-    watcher(scope.api::<Kept>(&context.client), everything())
-        .default_backoff()
-        .reflect(writer)
-        .map_ok(move |event| {
-            let touched = match &event {
-                watcher::Event::Apply(agent) => (!is_our_own(&context, agent)).then_some(agent),
-                watcher::Event::InitApply(agent) => Some(agent),
-                watcher::Event::Delete(agent) => {
-                    context.forget(agent);
-                    None
-                }
-                watcher::Event::Init | watcher::Event::InitDone => None,
-            };
-            stream::iter(touched.map(|agent| Ok(request(ObjectRef::from_obj(agent), "the Agent changed"))))
-        })
-        .try_flatten()
-        .boxed()
+impl Follow<'_> {
+    fn these<S>(&mut self, config: watcher::Config)
+    where
+        S: Sight + Clone + DeserializeOwned + Debug + Send + 'static,
+    {
+        let api = self.scope.api::<S>(&self.context.client);
+        let mut follower = Follower::new(Arc::clone(&self.context.live), S::KIND, self.scope.name());
+        let wake = self.wake.clone();
+        self.watches.spawn(events(api, config, move |event| wake_all(&wake, follower.take(&event))));
+    }
 }
 
-/// Only the status that we have just written.
-fn is_our_own(context: &Context, agent: &Kept) -> bool {
-    context.memory.saw(&Place::of(agent), &agent.meta().resource_version.as_ref().into())
+async fn follow_agents(context: Arc<Context>, scope: Scope, wake: UnboundedSender<Place>) {
+    let mut follower = agents::Follower::new(Arc::clone(&context.agents), scope.name());
+    let mut complete = false;
+    events(scope.api::<SeenAgent>(&context.client), everything(), |event| match follower.take(&event) {
+        Heard::Nothing => {}
+        Heard::Changed(agent) => wake_all(&wake, [agent]),
+        Heard::Gone(agents) => agents.iter().for_each(|agent| context.forget(agent)),
+        Heard::Listed(gone) => {
+            gone.iter().for_each(|agent| context.forget(agent));
+            if !std::mem::replace(&mut complete, true) {
+                context.live.listed_once();
+            }
+        }
+    })
+    .await;
 }
 
-fn follow<S>(context: &Arc<Context>, scope: &Scope, config: watcher::Config) -> Requests
+/// For ever: every event of a watch, which is taken up again where it breaks.
+pub async fn events<S>(api: Api<S>, config: watcher::Config, mut take: impl FnMut(watcher::Event<S>))
 where
-    S: Sight + Clone + DeserializeOwned + Debug + Send + 'static,
+    S: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let api = scope.api::<S>(&context.client);
-    let mut follower = Follower::new(Arc::clone(&context.live), S::KIND, scope.name());
-    watcher(api, config)
-        .default_backoff()
-        .map_ok(move |event: watcher::Event<S>| {
-            stream::iter(follower.take(&event)).map(|agent| Ok(request(agent, "an object of it changed")))
-        })
-        .try_flatten()
-        .boxed()
+    let events = watcher(api, config).default_backoff();
+    pin!(events);
+    loop {
+        match events.try_next().await {
+            Ok(Some(event)) => take(event),
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, kind = %S::kind(&()), "a watch was interrupted");
+            }
+        }
+    }
 }
 
-fn requested(
-    woken: UnboundedReceiver<ObjectRef<Kept>>,
-) -> impl Stream<Item = Result<ReconcileRequest<Kept>, watcher::Error>> {
-    stream::unfold(woken, async |mut woken| Some((woken.recv().await?, woken)))
-        .map(|agent| Ok(request(agent, "what it depends on changed")))
-}
-
-fn request(obj_ref: ObjectRef<Kept>, reason: &str) -> ReconcileRequest<Kept> {
-    ReconcileRequest { obj_ref, reason: ReconcileReason::Custom { reason: reason.to_owned() } }
+pub fn wake_all(wake: &UnboundedSender<Place>, agents: impl IntoIterator<Item = Place>) {
+    for agent in agents {
+        // Nobody listens any more only when the operator stops.
+        let _ = wake.send(agent);
+    }
 }
 
 pub fn ours() -> watcher::Config {
-    watcher::Config::default().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY))
+    everything().labels(&format!("{}={}", names::MANAGED_BY_LABEL, names::MANAGED_BY))
 }
 
 fn everything() -> watcher::Config {
-    watcher::Config::default()
+    watcher::Config::default().page_size(PAGE)
 }

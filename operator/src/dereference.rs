@@ -45,22 +45,22 @@ pub enum Missing {
     Access(Reference, Access),
 }
 
-pub async fn dereference(context: &Context, agent: &Agent) -> Result<Found, Error> {
-    let namespace = agent.namespace().unwrap_or_default();
+pub async fn dereference(context: &Context, place: &Place, agent: &Agent) -> Result<Found, Error> {
+    let namespace = place.namespace();
     let needed = references::needed(agent);
     let optional = [
         (Kind::HttpRoute, "HTTPRoute", agent.spec.http_route.is_some()),
         (Kind::ServiceMonitor, "ServiceMonitor", agent.spec.service_monitor.is_some()),
     ];
     let optional = optional.iter().filter(|(.., wanted)| *wanted);
-    let keys = needed.iter().map(|reference| key_of(&namespace, reference));
-    let made = optional.clone().map(|(kind, ..)| Key::new(*kind, &namespace, &agent.name_any()));
-    context.live.mention(&Place::of(agent), keys.chain(made).collect());
+    let keys = needed.iter().map(|reference| key_of(namespace, reference));
+    let made = optional.clone().map(|(kind, ..)| Key::of(*kind, place));
+    context.live.mention(place, &keys.chain(made).collect::<Vec<_>>());
 
     let mut missing = Vec::new();
     let mut versions = BTreeSet::new();
     for reference in &needed {
-        match version_of(context, &namespace, reference).await? {
+        match version_of(context, namespace, reference).await? {
             Ok(version) => versions.extend(version),
             Err(what) => missing.push(what),
         }
@@ -69,7 +69,7 @@ pub async fn dereference(context: &Context, agent: &Agent) -> Result<Found, Erro
     if let Some(version) = redis.as_ref().and_then(|password| password.version.as_ref()) {
         versions.insert(format!("Secret/{}={version}", names::redis_name(agent)));
     }
-    let deployment = Key::new(Kind::Deployment, &namespace, &agent.name_any());
+    let deployment = Key::of(Kind::Deployment, place);
     let rollout = context.live.get(&deployment).and_then(|entry| entry.rollout).map(|rollout| *rollout);
     let inputs = Inputs {
         prompt: if missing.is_empty() { prompt(context, agent).await? } else { None },
@@ -79,7 +79,7 @@ pub async fn dereference(context: &Context, agent: &Agent) -> Result<Found, Erro
         redis_image: context.settings.redis_image.clone(),
         redis,
     };
-    let store = if missing.is_empty() { store(context, agent, &inputs).await? } else { None };
+    let store = if missing.is_empty() { store(context, place, agent, &inputs).await? } else { None };
     let narrow_claim = if missing.is_empty() { narrow_claim(context, agent).await? } else { None };
     let unknown =
         optional.filter(|(kind, ..)| !context.live.knows(*kind)).map(|(_, word, _)| *word).collect();
@@ -207,9 +207,14 @@ async fn narrow_claim(context: &Context, agent: &Agent) -> Result<Option<String>
 }
 
 /// What the store says of itself, asked now or not long ago.
-async fn store(context: &Context, agent: &Agent, inputs: &Inputs) -> Result<Option<Outcome>, Error> {
+async fn store(
+    context: &Context,
+    place: &Place,
+    agent: &Agent,
+    inputs: &Inputs,
+) -> Result<Option<Outcome>, Error> {
     let Some(store) = agent.spec.state_store.as_ref().filter(|store| store.kind == StoreType::Redis) else {
-        context.stores.forget(&Place::of(agent));
+        context.stores.forget(place);
         return Ok(None);
     };
     let Some(redis) = &store.redis else { return Ok(None) };
@@ -217,7 +222,7 @@ async fn store(context: &Context, agent: &Agent, inputs: &Inputs) -> Result<Opti
         return Ok(Some(Outcome::not_checked("the store is being made")));
     }
     let question = question(agent, redis, inputs);
-    Ok(Some(context.stores.ask(&context.client, &Place::of(agent), question).await?))
+    Ok(Some(context.stores.ask(&context.client, place, question).await?))
 }
 
 fn question(agent: &Agent, redis: &Redis, inputs: &Inputs) -> Question {

@@ -1,6 +1,6 @@
 //! What can go wrong in a reconcile: a variant a step. Each has a sentence for people and a label for metrics.
 
-use crate::{build::ManifestError, traces::Labelled};
+use crate::{build::ManifestError, conditions::reason, traces::Labelled};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -35,6 +35,23 @@ impl Labelled for Error {
 }
 
 impl Error {
+    /// Every label there is.
+    pub const LABELS: [&str; 7] =
+        ["dereference", "build", "apply", "name_taken", "delete", "timed_out", "status"];
+
+    /// Why an Agent is not being worked on.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Dereference { .. } => reason::LOOKUP_FAILED,
+            Self::TimedOut => reason::TIMED_OUT,
+            Self::Build(_)
+            | Self::Apply { .. }
+            | Self::NameTaken { .. }
+            | Self::Delete { .. }
+            | Self::Status(_) => reason::APPLY_FAILED,
+        }
+    }
+
     /// Trying again soon cannot help: only a change of the manifest or of the cluster can.
     pub fn is_permanent(&self) -> bool {
         match self {

@@ -1,8 +1,9 @@
 //! The operator: from an Agent manifest to replicas wired to their store, and a status that tells the truth.
 //!
 //! ```text
-//! controller ──▶ reconcile = dereference → validate → build → apply → status
-//! seen, live, rollout     what the watches have told
+//! controller ──▶ queue ──▶ reconcile = dereference → validate → build → apply → status
+//! seen, agents, live,
+//! rollout                 what the watches have told
 //! optional                kinds that not every cluster has
 //! stores, store_check     which stores there are, and what each says of itself
 //! leader, server, traces  one process at a time; probes and metrics; spans
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod agents;
 mod apply;
 mod build;
 mod check;
@@ -29,6 +31,7 @@ mod lookup;
 mod metrics;
 mod names;
 mod optional;
+mod queue;
 mod reconcile;
 mod references;
 mod rollout;

@@ -8,6 +8,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::error::Error;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Step {
     step: &'static str,
@@ -31,6 +33,8 @@ impl Default for Metrics {
         let reconciles = Counter::default();
         let failures = Family::<Step, Counter>::default();
         let duration = Histogram::new([0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0]);
+        // From nothing to the first failure there would be no rate.
+        Error::LABELS.iter().for_each(|step| drop(failures.get_or_create(&Step { step })));
         let (writes, leader) = (Counter::default(), Gauge::default());
         registry.register("reconciles", "Reconciles that succeeded", reconciles.clone());
         registry.register("reconcile_failures", "Reconciles that failed, by step", failures.clone());

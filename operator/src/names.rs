@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use holdfast_crds::Agent;
 use kube::ResourceExt as _;
 
+use crate::live::Place;
+
 /// One field manager for everything the operator applies.
 pub const FIELD_MANAGER: &str = "holdfast-operator";
 
@@ -41,6 +43,16 @@ pub const NOBODY: i64 = 65532;
 
 pub fn selector(agent: &Agent) -> BTreeMap<String, String> {
     BTreeMap::from([(AGENT_LABEL.to_owned(), agent.name_any())])
+}
+
+/// The same as it stands in a status.
+pub fn selector_text(agent: &Place) -> String {
+    format!("{AGENT_LABEL}={}", agent.name())
+}
+
+/// Where clients inside the cluster reach the agent.
+pub fn endpoint(agent: &Place) -> String {
+    format!("http://{}.{}.svc:{CLIENT_PORT}", agent.name(), agent.namespace())
 }
 
 pub fn store_selector(agent: &Agent) -> BTreeMap<String, String> {

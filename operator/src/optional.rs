@@ -3,20 +3,16 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt as _, pin_mut};
-use kube::{
-    Client,
-    runtime::{WatchStreamExt as _, reflector::ObjectRef, watcher},
-};
+use kube::Client;
 use tokio::{
     sync::{mpsc::UnboundedSender, watch},
     time::sleep,
 };
 
 use crate::{
-    controller::{Scope, ours},
-    live::Follower,
-    seen::{Kept, Seen, Sight as _, Tracked},
+    controller::{Scope, events, ours, wake_all},
+    live::{Follower, Place},
+    seen::{Seen, Tracked},
 };
 
 /// How often the API server is asked whether it knows them.
@@ -50,32 +46,22 @@ async fn is_there<K: Tracked>(client: &Client) -> Result<bool, kube::Error> {
 }
 
 /// For ever: follows the kind's objects while there are any to follow.
-pub async fn follow<K>(
-    client: &Client,
-    scope: &Scope,
+pub async fn follow<K: Tracked + Send + 'static>(
+    client: Client,
+    scope: Scope,
     mut follower: Follower,
     mut there: watch::Receiver<Option<bool>>,
-    wake: &UnboundedSender<ObjectRef<Kept>>,
-) where
-    K: Tracked + Send + 'static,
-{
+    wake: UnboundedSender<Place>,
+) {
     loop {
         let now = *there.borrow_and_update();
         let following = async {
             match now {
                 Some(true) => {
-                    let events = watcher(scope.api::<Seen<K>>(client), ours()).default_backoff();
-                    pin_mut!(events);
-                    while let Some(event) = events.next().await {
-                        match event {
-                            Ok(event) => woken(follower.take(&event), wake),
-                            Err(error) => {
-                                tracing::warn!(%error, kind = ?Seen::<K>::KIND, "a watch was interrupted");
-                            }
-                        }
-                    }
+                    let api = scope.api::<Seen<K>>(&client);
+                    events(api, ours(), |event| wake_all(&wake, follower.take(&event))).await;
                 }
-                Some(false) => woken(follower.absent(), wake),
+                Some(false) => wake_all(&wake, follower.absent()),
                 None => {}
             }
             std::future::pending::<()>().await;
@@ -84,12 +70,5 @@ pub async fn follow<K>(
             () = following => {}
             changed = there.changed() => if changed.is_err() { return },
         }
-    }
-}
-
-fn woken(agents: Vec<ObjectRef<Kept>>, wake: &UnboundedSender<ObjectRef<Kept>>) {
-    for agent in agents {
-        // Nobody listens any more only when the operator stops.
-        let _ = wake.send(agent);
     }
 }

@@ -1,67 +1,84 @@
 //! The fifth step: what the Agent's status says. Written on failure too, and only when something changed.
 
 use holdfast_crds::{Agent, AgentStatus};
+use http::{HeaderValue, header::ACCEPT};
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
     jiff::Timestamp,
 };
 use kube::{
-    Api, Resource, ResourceExt as _,
-    api::{Patch, PatchParams},
-    runtime::controller::Action,
+    Resource,
+    api::{Patch, PatchParams, Request},
 };
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use crate::{
+    agents::Kept,
     conditions::{self, Finding, Truth, reason},
     context::Context,
     error::Error,
     live::Place,
     names,
     rollout::Rollout,
-    seen::Kept,
     validate::{Hold, Verdict},
 };
 
+/// Of the answer nobody needs more.
+const METADATA: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
+
+/// What was found and what came of it. Whether more has happened to the Agent since.
 pub async fn update<A: Resource<DynamicType = ()>>(
     context: &Context,
+    place: &Place,
     agent: &A,
-    old: AgentStatus,
+    kept: &Kept,
     verdict: &Verdict,
     rollout: Option<&Rollout>,
     failure: Option<&Error>,
 ) -> Result<(), Error> {
-    let place = Place::of(agent);
-    let old = context.memory.written(&place).unwrap_or(old);
-    let new = status(agent, &old, verdict, rollout, failure, Timestamp::now());
-    if new == old {
-        return Ok(());
-    }
-    let namespace = agent.namespace().unwrap_or_default();
-    let api: Api<Kept> = Api::namespaced(context.client.clone(), &namespace);
-    let patch = json!({
-        "apiVersion": Agent::api_version(&()),
-        "kind": Agent::kind(&()),
-        // An Agent that was deleted and made again in between is not this one.
-        "metadata": {"name": agent.name_any(), "uid": agent.uid()},
-        "status": new,
-    });
-    let params = PatchParams::apply(names::FIELD_MANAGER).force();
-    match api.patch_status(&agent.name_any(), &params, &Patch::Apply(&patch)).await {
-        Ok(written) => {
-            context.memory.wrote(place, written.meta().resource_version.as_ref().into(), new.clone());
+    let old = kept.status(place);
+    let new = status(place, agent, &old, verdict, rollout, failure, Timestamp::now());
+    write(context, place, agent, &old, &new).await
+}
+
+/// It could not even be found out what is to be done: what was said stays, and why it is not being worked on is added.
+pub async fn failed(
+    context: &Context,
+    place: &Place,
+    agent: &Agent,
+    kept: &Kept,
+    accepted: &Finding,
+    failure: &Error,
+) -> Result<(), Error> {
+    let old = kept.status(place);
+    let unknown = |reason, what: &str| Finding::unknown(reason, format!("{what} could not be looked up yet"));
+    let verdict = Verdict {
+        accepted: accepted.clone(),
+        resolved: unknown(reason::NOT_CHECKED, "what the manifest points at"),
+        store_ready: unknown(reason::NOT_CHECKED, "the store"),
+        store_durable: unknown(reason::UNKNOWN, "the store"),
+        hold: None,
+    };
+    let rollout = context.rollout(place, agent);
+    let mut new = status(place, agent, &old, &verdict, rollout.as_ref(), Some(failure), Timestamp::now());
+    for condition in &mut new.conditions {
+        let known = old.conditions.iter().find(|known| known.type_ == condition.type_);
+        let stays = condition.status == Truth::Unknown.word() || condition.type_ == conditions::READY;
+        if let Some(known) = known.filter(|_| stays) {
+            condition.clone_from(known);
         }
-        // Deleted, or made again, while we looked: there is nobody to tell.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
-        Err(source) => return Err(Error::Status(Box::new(source))),
     }
-    context.metrics.writes.inc();
-    tell(context, agent, &old, &new).await;
-    Ok(())
+    write(context, place, agent, &old, &new).await
 }
 
 /// An Agent of another version's making, which this one cannot read: what runs is left, and the status says why.
-pub async fn unreadable(context: &Context, kept: &Kept, why: &serde_json::Error) -> Result<Action, Error> {
+pub async fn unreadable(
+    context: &Context,
+    place: &Place,
+    kept: &Kept,
+    why: &serde_json::Error,
+) -> Result<(), Error> {
     let unknown = || Finding::unknown(reason::UNKNOWN, "the manifest cannot be read");
     let verdict = Verdict {
         accepted: Finding::no(
@@ -73,13 +90,78 @@ pub async fn unreadable(context: &Context, kept: &Kept, why: &serde_json::Error)
         store_durable: unknown(),
         hold: Some(Hold::NotAccepted),
     };
-    let rollout = context.rollout(kept);
-    update(context, kept, kept.status(), &verdict, rollout.as_ref(), None).await?;
-    Ok(Action::await_change())
+    let identity = kept.identity(place);
+    let rollout = context.rollout(place, &identity);
+    update(context, place, &identity, kept, &verdict, rollout.as_ref(), None).await
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Applied<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    metadata: Identity<'a>,
+    status: &'a AgentStatus,
+}
+
+#[derive(Serialize)]
+struct Identity<'a> {
+    name: &'a str,
+    /// An Agent that was deleted and made again in between is not this one.
+    uid: &'a Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    metadata: Version,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Version {
+    resource_version: Option<String>,
+}
+
+/// Nothing, where nothing has changed.
+async fn write<A: Resource<DynamicType = ()>>(
+    context: &Context,
+    place: &Place,
+    agent: &A,
+    old: &AgentStatus,
+    new: &AgentStatus,
+) -> Result<(), Error> {
+    if new == old {
+        return Ok(());
+    }
+    let applied = Applied {
+        api_version: &Agent::api_version(&()),
+        kind: &Agent::kind(&()),
+        metadata: Identity { name: place.name(), uid: &agent.meta().uid },
+        status: new,
+    };
+    let params = PatchParams::apply(names::FIELD_MANAGER).force();
+    let agents = Request::new(Agent::url_path(&(), Some(place.namespace())));
+    let request = agents.patch_subresource("status", place.name(), &params, &Patch::Apply(&applied));
+    let mut request = request.map_err(|error| Error::Status(Box::new(kube::Error::BuildRequest(error))))?;
+    request.headers_mut().insert(ACCEPT, METADATA);
+    let writing = context.agents.writes(place);
+    match context.client.request::<Answer>(request).await {
+        Ok(Answer { metadata }) => {
+            context.agents.wrote(place, metadata.resource_version.as_ref().into(), new);
+        }
+        // Deleted, or made again, while we looked: there is nobody to tell.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(()),
+        Err(source) => return Err(Error::Status(Box::new(source))),
+    }
+    drop(writing);
+    context.metrics.writes.inc();
+    tell(context, place, agent, old, new).await;
+    Ok(())
 }
 
 /// Pure: the status as it should be now.
 fn status(
+    place: &Place,
     agent: &impl Resource,
     old: &AgentStatus,
     verdict: &Verdict,
@@ -110,13 +192,12 @@ fn status(
             last_transition_time: since.unwrap_or(Time(now)),
         }
     };
-    let (name, namespace) = (agent.name_any(), agent.namespace().unwrap_or_default());
     AgentStatus {
         observed_generation: generation,
         replicas: rollout.map_or(0, |rollout| rollout.replicas),
         ready_replicas: rollout.map_or(0, |rollout| rollout.ready),
-        selector: Some(format!("{}={name}", names::AGENT_LABEL)),
-        endpoint: Some(format!("http://{name}.{namespace}.svc:{}", names::CLIENT_PORT)),
+        selector: Some(names::selector_text(place)),
+        endpoint: Some(names::endpoint(place)),
         conditions: vec![
             condition(conditions::ACCEPTED, &verdict.accepted, generation),
             condition(conditions::RESOLVED_REFS, &verdict.resolved, generation),
@@ -141,7 +222,7 @@ fn progressing(verdict: &Verdict, rollout: Option<&Rollout>, failure: Option<&Er
         return Finding::no(reason, format!("{why}: {left}"));
     }
     if let Some(failure) = failure {
-        return Finding::no(reason::APPLY_FAILED, failure.to_string());
+        return Finding::no(failure.reason(), failure.to_string());
     }
     match rollout {
         None => Finding::yes(reason::ROLLING_OUT, "the replicas are being made"),
@@ -189,27 +270,36 @@ fn ready(verdict: &Verdict, rollout: Option<&Rollout>) -> Finding {
     }
 }
 
-/// An Event for every change of mind; a first word only where there is something to warn of.
+/// Pure: every condition that has changed its mind, and whether that is a warning; a first word only where there is
+/// something to warn of. That a rollout is complete needs no word beside that the agent is ready.
+fn news<'a>(old: &AgentStatus, new: &'a AgentStatus) -> Vec<(&'a Condition, bool)> {
+    let is_good = |condition: &Condition| condition.status == "True" || condition.reason == reason::COMPLETE;
+    let changed = |condition: &&Condition| {
+        let before = old.conditions.iter().find(|before| before.type_ == condition.type_);
+        before.map_or(!is_good(condition) && condition.type_ != conditions::READY, |before| {
+            (&before.status, &before.reason) != (&condition.status, &condition.reason)
+        })
+    };
+    let mut news: Vec<&Condition> = new.conditions.iter().filter(changed).collect();
+    if news.iter().any(|condition| condition.reason == reason::READY) {
+        news.retain(|condition| condition.reason != reason::COMPLETE);
+    }
+    let is_warning = |condition: &Condition| !is_good(condition) && condition.status != Truth::Unknown.word();
+    news.into_iter().map(|condition| (condition, is_warning(condition))).collect()
+}
+
+/// An Event for every piece of news.
 async fn tell<A: Resource<DynamicType = ()>>(
     context: &Context,
+    place: &Place,
     agent: &A,
     old: &AgentStatus,
     new: &AgentStatus,
 ) {
-    for condition in &new.conditions {
-        let before = old.conditions.iter().find(|before| before.type_ == condition.type_);
-        let good = condition.status == "True" || condition.reason == reason::COMPLETE;
-        let news = match before {
-            Some(before) => (&before.status, &before.reason) != (&condition.status, &condition.reason),
-            None => !good && condition.type_ != conditions::READY,
-        };
-        if !news {
-            continue;
-        }
-        let warning = !good && condition.status != "Unknown";
+    for (condition, warning) in news(old, new) {
         // An Event that cannot be written is not worth failing for: the status says the same.
         if let Err(error) = context.events.tell(agent, condition, warning).await {
-            tracing::warn!(agent = %Place::of(agent), %error, "an Event could not be written");
+            tracing::warn!(agent = %place, %error, "an Event could not be written");
         }
     }
 }

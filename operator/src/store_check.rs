@@ -55,7 +55,7 @@ pub async fn check(address: Address) -> Outcome {
     let ready = usable(&info);
     let config: Option<HashMap<String, String>> =
         redis::cmd("CONFIG").arg("GET").arg("append*").query_async(&mut connection).await.ok();
-    Outcome { ready, durable: durability(&info, config.as_ref()) }
+    Outcome { ready, durable: with_replicas(durability(&info, config.as_ref()), &info) }
 }
 
 async fn connect(address: Address) -> Result<MultiplexedConnection, Finding> {
@@ -178,6 +178,15 @@ fn durability(info: &HashMap<&str, &str>, config: Option<&HashMap<String, String
             "the store does not let us read its settings: allow CONFIG GET to find out what it would lose",
         ),
     }
+}
+
+/// A replica is told after the store has acknowledged. That there are any, not how many: that changes by itself.
+fn with_replicas(mut durable: Finding, info: &HashMap<&str, &str>) -> Finding {
+    if info.get("connected_slaves").is_some_and(|count| *count != "0") {
+        durable.message +=
+            "; it has replicas, and whoever fails over to a replica loses what that has not received yet";
+    }
+    durable
 }
 
 fn fields(info: &str) -> HashMap<&str, &str> {

@@ -82,10 +82,9 @@ impl Traces {
     /// One look at one Agent.
     pub fn reconcile(&self, agent: &Place) -> Span {
         let Some(on) = &self.0 else { return Span(None) };
-        let (namespace, name) = agent.parts();
         let attributes = vec![
-            KeyValue::new("k8s.namespace.name", namespace.to_owned()),
-            KeyValue::new("holdfast.agent", name.to_owned()),
+            KeyValue::new("k8s.namespace.name", agent.namespace().to_owned()),
+            KeyValue::new("holdfast.agent", agent.name().to_owned()),
         ];
         let span =
             SpanBuilder::from_name("reconcile").with_kind(SpanKind::Internal).with_attributes(attributes);

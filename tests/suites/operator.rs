@@ -6,6 +6,8 @@ mod bench;
 mod charts;
 #[path = "operator/definition.rs"]
 mod definition;
+#[path = "operator/deletion.rs"]
+mod deletion;
 #[path = "operator/exposure.rs"]
 mod exposure;
 #[path = "operator/objects.rs"]
@@ -18,6 +20,8 @@ mod setup;
 mod status;
 #[path = "operator/store.rs"]
 mod store;
+#[path = "operator/watched.rs"]
+mod watched;
 
 use std::process::ExitCode;
 
@@ -29,10 +33,13 @@ fn main() -> Result<ExitCode> {
         exposure::routes_and_monitors_are_made_once_the_cluster_knows_them,
         charts::the_charts_are_understood,
         charts::every_pod_is_restricted,
+        charts::what_alerts_and_panels_ask_for_exists,
         definition::cel_and_rust_agree,
         definition::an_unknown_field_is_refused_with_its_name,
         definition::defaults_are_in_the_schema,
         definition::the_scale_subresource_works,
+        definition::kubectl_finds_it_and_shows_its_columns,
+        definition::every_field_is_explained,
         objects::an_agent_gets_its_objects_and_owns_them,
         objects::scaling_changes_no_pod,
         objects::a_changed_prompt_rolls_the_pods,
@@ -46,10 +53,16 @@ fn main() -> Result<ExitCode> {
         objects::a_paused_agent_is_left_as_it_is,
         status::ready_follows_the_replicas,
         status::a_missing_secret_is_named_and_healed_at_once,
-        status::a_missing_secret_is_healed_within_a_second,
+        status::an_event_that_comes_again_is_counted,
+        watched::a_missing_secret_is_healed_within_a_second,
+        watched::a_rotated_secret_rolls_the_pods_within_a_second,
+        watched::a_changed_config_map_rolls_the_pods_within_a_second,
+        deletion::an_agent_that_is_being_deleted_gets_nothing_more,
         store::what_a_store_would_lose_is_said,
         store::a_store_that_refuses_us_blocks_only_what_is_new,
         store::a_store_that_cannot_be_reached_from_here_blocks_nothing,
+        store::a_store_that_hides_its_settings_blocks_nothing,
+        store::a_store_with_replicas_may_lose_what_it_acknowledged_last,
         store::a_rotated_secret_rolls_the_pods_without_a_gap,
     ];
     // In this order, because they look at everything the operator did, or take something away from everybody.

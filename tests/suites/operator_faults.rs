@@ -18,6 +18,8 @@ fn main() -> Result<ExitCode> {
     let at_once = trials![
         faults::another_leads_when_the_leader_is_gone,
         faults::errors_are_told_and_tried_again,
+        faults::a_failure_that_passes_is_not_told,
+        faults::a_lookup_that_fails_is_told,
         faults::silence_is_not_waited_for,
         faults::broken_watches_are_taken_up_again,
         faults::a_restart_in_the_middle_is_finished_by_the_next,

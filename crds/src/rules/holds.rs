@@ -18,6 +18,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const LARGEST_FILE: Size = Size::from_mebibytes(64);
 const MAX_NAME: usize = 45;
 const SECRET_HEADERS: &[&str] = &["authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"];
+const RESERVED_ANNOTATIONS: &[&str] = &["holdfast.dev/", "container.apparmor.security.beta.kubernetes.io/"];
 const RESERVED_MOUNTS: &[&str] = &["/etc/holdfast", "/var/run/holdfast", "/var/lib/holdfast"];
 
 fn broken_if(broken: bool, path: &str) -> Vec<String> {
@@ -291,7 +292,9 @@ pub(super) fn volume_source(agent: &Agent) -> Vec<String> {
 fn is_reserved_mount(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let plain = format!("/{}/", parts.join("/"));
-    parts.is_empty() || RESERVED_MOUNTS.iter().any(|reserved| plain.starts_with(&format!("{reserved}/")))
+    path.contains("..")
+        || parts.is_empty()
+        || RESERVED_MOUNTS.iter().any(|reserved| plain.starts_with(&format!("{reserved}/")))
 }
 
 pub(super) fn volume_reserved(agent: &Agent) -> Vec<String> {
@@ -313,7 +316,7 @@ pub(super) fn label_reserved(agent: &Agent) -> Vec<String> {
 pub(super) fn annotation_reserved(agent: &Agent) -> Vec<String> {
     let names = agent.spec.pod_template.annotations.keys();
     names
-        .filter(|name| name.starts_with("holdfast.dev/"))
+        .filter(|name| RESERVED_ANNOTATIONS.iter().any(|reserved| name.starts_with(reserved)))
         .map(|name| format!("spec.podTemplate.annotations.{name}"))
         .collect()
 }

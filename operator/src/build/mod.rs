@@ -16,6 +16,8 @@ mod service_monitor;
 #[cfg(test)]
 mod tests;
 
+use std::hash::{Hash, Hasher};
+
 use holdfast_crds::Agent;
 use k8s_openapi::{
     api::{
@@ -50,8 +52,18 @@ pub enum Replicas {
     Leave,
 }
 
+impl Hash for Replicas {
+    /// What is asked for, not when that was found out.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        match self {
+            Self::Apply(replicas) | Self::Keep { replicas, .. } => Some(replicas).hash(hasher),
+            Self::Leave => None::<i32>.hash(hasher),
+        }
+    }
+}
+
 /// What the build needs beside the Agent: everything that had to be looked up.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Inputs {
     /// The text `systemPromptFrom` points at.
     pub prompt: Option<String>,

@@ -1,7 +1,10 @@
 //! A Redis for one Agent alone: one pod, every write synced to its volume before it is acknowledged, nothing
 //! evicted, a password nobody chose.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    hash::{Hash, Hasher},
+};
 
 use holdfast_crds::{Agent, OnDelete};
 use k8s_openapi::{
@@ -42,6 +45,13 @@ pub struct Password {
     pub version: Option<String>,
     /// The Secret says what it should.
     pub intact: bool,
+}
+
+impl Hash for Password {
+    /// The version stands for the text.
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (&self.version, self.intact).hash(hasher);
+    }
 }
 
 impl std::fmt::Debug for Password {

@@ -74,6 +74,67 @@ async fn understood(bench: &Bench, object: &Value) -> Result<()> {
     Ok(())
 }
 
+/// An alert or a panel that asks for a number nobody counts would be silent for ever.
+pub async fn what_alerts_and_panels_ask_for_exists(bench: &Bench) -> Result<()> {
+    let operator = bench.operator.as_ref().context("this suite has no operator")?;
+    let counted = operator.get("/metrics").await?;
+    let asked = [
+        "serviceMonitor.enabled=true",
+        "serviceMonitor.labels.release=p",
+        "serviceMonitor.interval=15s",
+        "prometheusRule.enabled=true",
+        "prometheusRule.labels.release=p",
+        "dashboard.enabled=true",
+    ];
+    let objects = rendered("holdfast", &asked)?;
+    let of_kind = |kind: &'static str| objects.iter().filter(move |object| object["kind"] == kind);
+    let dashboard = of_kind("ConfigMap").next().context("a dashboard")?;
+    ensure!(dashboard["metadata"]["labels"]["grafana_dashboard"] == "1", "{dashboard}");
+    let text = dashboard["data"]["holdfast-operator.json"].as_str().context("its text")?;
+    let panels: Value = serde_json::from_str(text)?;
+    let rule = of_kind("PrometheusRule").next().context("a rule")?;
+    ensure!(rule["metadata"]["labels"]["release"] == "p", "{rule}");
+    let mut asked_for = Vec::new();
+    for asker in [&panels, rule] {
+        expressions(asker, &mut asked_for);
+    }
+    ensure!(asked_for.len() >= 6, "{asked_for:?}");
+    for name in asked_for.iter().flat_map(|text| names(text)) {
+        // A counter is declared without its ending, and a histogram without its parts.
+        let family =
+            ["_total", "_bucket"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name.as_str());
+        ensure!(counted.contains(&format!("# TYPE {family} ")), "nobody counts {name}");
+    }
+
+    let monitor = of_kind("ServiceMonitor").next().context("a monitor")?;
+    ensure!(monitor["metadata"]["labels"]["release"] == "p", "{monitor}");
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    ensure!(endpoint["interval"] == "15s" && endpoint["path"] == "/metrics", "{endpoint}");
+    let service = of_kind("Service").next().context("a Service")?;
+    ensure!(service["spec"]["ports"][0]["name"] == endpoint["port"], "{service}");
+    for (name, value) in monitor["spec"]["selector"]["matchLabels"].as_object().context("a selector")? {
+        ensure!(service["metadata"]["labels"][name] == *value, "{service} is not chosen by {name}={value}");
+    }
+    Ok(())
+}
+
+/// Every `expr` in it.
+fn expressions(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get("expr").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|field| expressions(field, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| expressions(item, found)),
+        _ => {}
+    }
+}
+
+fn names(expression: &str) -> Vec<String> {
+    let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("holdfast_")).map(str::to_owned).collect()
+}
+
 /// The operator's own pods, an agent's, its companions' and its Redis'.
 pub async fn every_pod_is_restricted(bench: &Bench) -> Result<()> {
     let space = bench.namespace("restricted").await?;

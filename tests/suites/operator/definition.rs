@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use holdfast_crds::{Agent, rules::RULES};
+use http::Request;
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams, ValidationDirective},
@@ -11,7 +12,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, Space};
+use crate::bench::{Bench, SOON, Space};
 
 #[derive(Deserialize)]
 struct Case {
@@ -105,6 +106,60 @@ pub async fn defaults_are_in_the_schema(bench: &Bench) -> Result<()> {
     ensure!(as_stored["session"]["leaseDuration"] == "6s");
     ensure!(as_stored.get("replicas").is_none(), "replicas must have no default");
     space.delete("a").await
+}
+
+/// By its short name and its category, and with what `kubectl get` prints.
+pub async fn kubectl_finds_it_and_shows_its_columns(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("columns").await?;
+    let known = bench.client.list_api_group_resources("holdfast.dev/v1alpha1").await?.resources;
+    let agents = known.iter().find(|resource| resource.name == "agents").context("no agents")?;
+    ensure!(agents.short_names == Some(vec!["ag".to_owned()]), "{:?}", agents.short_names);
+    ensure!(agents.categories == Some(vec!["holdfast".to_owned()]), "{:?}", agents.categories);
+    let redis = json!({"model": {"provider": "OpenAI", "name": "gpt-4o-mini", "baseUrl": "http://vllm"},
+        "stateStore": {"type": "Redis", "redis": {"url": "redis://127.0.0.1:1"}}});
+    space.apply("a", redis).await?;
+    space.says("a", "Ready", "False", "ReplicasUnavailable", SOON).await?;
+    let request = Request::get("/apis/holdfast.dev/v1alpha1/namespaces/columns/agents/a")
+        .header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
+    let table: Value = bench.client.request(request.body(Vec::new())?).await?;
+    let columns = table["columnDefinitions"].as_array().context("no columns")?.iter();
+    let columns: Vec<&str> = columns.filter_map(|column| column["name"].as_str()).collect();
+    ensure!(columns == ["Name", "Ready", "Replicas", "Model", "Store", "Reason", "Age"], "{columns:?}");
+    let mut cells = table["rows"][0]["cells"].clone();
+    cells.as_array_mut().context("no row")?.truncate(6);
+    ensure!(cells == json!(["a", "False", 0, "gpt-4o-mini", "Redis", "ReplicasUnavailable"]), "{cells}");
+    Ok(())
+}
+
+/// What `kubectl explain` reads has a word on every field, down to the last.
+pub async fn every_field_is_explained(bench: &Bench) -> Result<()> {
+    let request = Request::get("/openapi/v3/apis/holdfast.dev/v1alpha1").body(Vec::new())?;
+    let document: Value = bench.client.request(request).await?;
+    let agent = &document["components"]["schemas"]["dev.holdfast.v1alpha1.Agent"]["properties"];
+    let (mut mute, mut fields) = (Vec::new(), 0);
+    for part in ["spec", "status"] {
+        walk(&agent[part], part, &mut |path, field| {
+            fields += 1;
+            if field["description"].as_str().is_none_or(|text| text.trim().len() < 5) {
+                mute.push(path.to_owned());
+            }
+        });
+    }
+    ensure!(fields > 150, "only {fields} fields were found");
+    ensure!(mute.is_empty(), "no word on {mute:?}");
+    Ok(())
+}
+
+fn walk(schema: &Value, path: &str, look: &mut impl FnMut(&str, &Value)) {
+    look(path, schema);
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        walk(field, &format!("{path}.{name}"), look);
+    }
+    if schema["items"]["properties"].is_object() {
+        for (name, field) in schema["items"]["properties"].as_object().into_iter().flatten() {
+            walk(field, &format!("{path}[].{name}"), look);
+        }
+    }
 }
 
 pub async fn the_scale_subresource_works(bench: &Bench) -> Result<()> {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use http::Method;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::{apps::v1::Deployment, events::v1::Event};
 
 use holdfast_tests::{
     cluster,
@@ -41,11 +41,48 @@ pub async fn errors_are_told_and_tried_again(bench: &Bench) -> Result<()> {
         space.says(healthy, "Progressing", "True", "RollingOut", SOON).await?;
     }
     ensure!(proxy.failed("/agents/clumsy/status") == 2);
-    let failures = operator.get("/metrics").await?;
-    ensure!(failures.contains(r#"reconcile_failures_total{step="apply"}"#), "{failures}");
+    let failures = operator.metric(r#"holdfast_operator_reconcile_failures_total{step="apply"}"#).await?;
+    ensure!(failures >= 1.0, "it counts {failures} failures");
     proxy.heal();
     space.deployment("broken").await?;
     space.says("broken", "Progressing", "True", "RollingOut", SOON).await.map(drop)
+}
+
+/// What is over at the next attempt leaves no trace in the status, and no Event.
+pub async fn a_failure_that_passes_is_not_told(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("passing").await?;
+    let (proxy, _operator) = proxied(bench, "passing").await?;
+    proxy.fail(Method::PATCH, "/services/a", Fault::Status(500), 1);
+    space.apply("a", scripted()).await?;
+    space.deployment("a").await?;
+    space.says("a", "Progressing", "True", "RollingOut", SOON).await?;
+    ensure!(proxy.failed("/services/a") == 1);
+    let events = space.api::<Event>().list(&Default::default()).await?.items;
+    let told = events.iter().find(|event| event.reason.as_deref() == Some("ApplyFailed"));
+    ensure!(told.is_none(), "{told:?}");
+    Ok(())
+}
+
+/// Where it cannot even be found out what is to be done, the status says so too, and what it said before stays.
+pub async fn a_lookup_that_fails_is_told(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("lookups").await?;
+    let (proxy, _operator) = proxied(bench, "lookups").await?;
+    space.secret("openai", "k", "x").await?;
+    proxy.fail(Method::GET, "/secrets/openai", Fault::Status(500), usize::MAX);
+    let spec = serde_json::json!({"model": {"provider": "OpenAI", "name": "m", "apiKeySecretRef": {"name": "openai", "key": "k"}}, "stateStore": {"type": "InMemory"}});
+    space.apply("a", spec).await?;
+    let said = space.says("a", "Progressing", "False", "LookupFailed", SOON).await?;
+    ensure!(said.message.contains("Secret openai"), "{}", said.message);
+    space.says("a", "Accepted", "True", "Accepted", SOON).await?;
+    space.says("a", "ResolvedRefs", "Unknown", "NotChecked", SOON).await?;
+    proxy.heal();
+    space.says("a", "Progressing", "True", "RollingOut", SOON).await?;
+    space.says("a", "ResolvedRefs", "True", "Resolved", SOON).await?;
+
+    proxy.fail(Method::GET, "/secrets/openai", Fault::Status(500), usize::MAX);
+    space.secret("openai", "k", "y").await?;
+    space.says("a", "Progressing", "False", "LookupFailed", SOON).await?;
+    space.says("a", "ResolvedRefs", "True", "Resolved", SOON).await.map(drop)
 }
 
 /// Silence ends by our own clock, whether the request was done or not.
@@ -204,8 +241,11 @@ pub async fn what_it_does_can_be_traced(bench: &Bench) -> Result<()> {
     let space = bench.namespace("traced").await?;
     let collector = FakeCollector::start().await?;
     let environment = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())];
-    let mut operator =
-        bench.operator_with(&bench.server.operator()?, &["--watch-namespace=traced"], &environment)?;
+    let mut operator = bench.operator_with(
+        &bench.server.operator()?,
+        &["--watch-namespace=traced", "--log-format=json"],
+        &environment,
+    )?;
     space.apply("a", scripted()).await?;
     space.deployment("a").await?;
     space.says("a", "Progressing", "True", "RollingOut", SOON).await?;
@@ -220,5 +260,13 @@ pub async fn what_it_does_can_be_traced(bench: &Bench) -> Result<()> {
     let look = look.with_context(|| format!("no look with its steps: {spans:#?}"))?;
     ensure!(look.attributes["k8s.namespace.name"] == "traced" && look.attributes["holdfast.agent"] == "a");
     ensure!(look.resource["service.name"] == "holdfast-operator", "{:?}", look.resource);
+    for line in operator.process.log().lines() {
+        let line: serde_json::Value =
+            serde_json::from_str(line).with_context(|| format!("a line of the log is no JSON: {line}"))?;
+        ensure!(
+            line["timestamp"].is_string() && line["level"].is_string() && line["message"].is_string(),
+            "{line}"
+        );
+    }
     Ok(())
 }

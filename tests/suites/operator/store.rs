@@ -91,6 +91,45 @@ pub async fn a_store_that_cannot_be_reached_from_here_blocks_nothing(bench: &Ben
     space.deployment("a").await.map(drop)
 }
 
+/// One that lets us in and says little: it is used, and what is not known is said to be unknown, and why.
+pub async fn a_store_that_hides_its_settings_blocks_nothing(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("hidden").await?;
+    let redis = Options::default().with("appendonly", "yes").with("appendfsync", "always").start()?;
+    for (user, denied) in [("no-config", "-config"), ("no-info", "-info")] {
+        say(&redis, &["ACL", "SETUSER", user, "on", ">word", "~*", "&*", "+@all", denied])?;
+        space.secret(user, "url", &format!("redis://{user}:word@127.0.0.1:{}", redis.port())).await?;
+        space.apply(user, with(&json!({"urlSecretRef": {"name": user, "key": "url"}}))).await?;
+        space.deployment(user).await?;
+    }
+    space.says("no-config", "StateStoreReady", "True", "Connected", SOON).await?;
+    let said = space.says("no-config", "StateStoreDurable", "Unknown", "Unknown", SOON).await?;
+    ensure!(said.message.contains("allow CONFIG GET"), "{}", said.message);
+    let said = space.says("no-info", "StateStoreReady", "Unknown", "CheckForbidden", SOON).await?;
+    ensure!(said.message.contains("allow it to our user"), "{}", said.message);
+    space.says("no-info", "StateStoreDurable", "Unknown", "Unknown", SOON).await.map(drop)
+}
+
+/// A replica is told after the store has acknowledged: whoever fails over to it loses the difference.
+pub async fn a_store_with_replicas_may_lose_what_it_acknowledged_last(bench: &Bench) -> Result<()> {
+    let space = bench.namespace("replicated").await?;
+    let redis = Options::default().with("appendonly", "yes").with("appendfsync", "always").start()?;
+    let replica = Options::default().start()?;
+    say(&replica, &["REPLICAOF", "127.0.0.1", &redis.port().to_string()])?;
+    eventually("a replica", SOON, async || {
+        ensure!(redis.info("connected_slaves")? == 1);
+        Ok(())
+    })
+    .await?;
+    space.apply("a", with(&json!({"url": format!("redis://127.0.0.1:{}", redis.port())}))).await?;
+    let said = space.says("a", "StateStoreDurable", "True", "Always", SOON).await?;
+    ensure!(said.message.contains("fails over to a replica"), "{}", said.message);
+    space.apply("b", with(&json!({"url": format!("redis://127.0.0.1:{}", replica.port())}))).await?;
+    let said = space.says("b", "StateStoreReady", "False", "ReadOnly", SOON).await?;
+    ensure!(said.message.contains("point the URL at its primary"), "{}", said.message);
+    ensure!(space.api::<Deployment>().get_opt("b").await?.is_none(), "it was started all the same");
+    Ok(())
+}
+
 /// A new password, while the old one still opens: new pods come before old ones go, and nobody says otherwise meanwhile.
 pub async fn a_rotated_secret_rolls_the_pods_without_a_gap(bench: &Bench) -> Result<()> {
     let space = bench.namespace("rotated").await?;
