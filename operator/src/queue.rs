@@ -102,8 +102,8 @@ mod tests {
         }
     }
 
-    fn place(name: impl ToString) -> Place {
-        Place::new("ns", &name.to_string())
+    fn place(name: &str) -> Place {
+        Place::new("ns", name)
     }
 
     #[tokio::test(start_paused = true)]
@@ -122,7 +122,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn so_many_at_once_and_the_others_in_turn() {
         let bench = start(None);
-        (0..CONCURRENCY + 3).for_each(|number| bench.wake.send(place(number)).unwrap());
+        (0..CONCURRENCY + 3).for_each(|number| bench.wake.send(place(&number.to_string())).unwrap());
         assert_eq!(bench.begun().await, CONCURRENCY);
         bench.end.add_permits(2);
         assert_eq!(bench.begun().await, CONCURRENCY + 2);

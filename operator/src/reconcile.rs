@@ -29,12 +29,12 @@ pub async fn reconcile(place: &Place, context: &Context) -> Option<Duration> {
     let span = context.traces.reconcile(&place);
     let limit = context.settings.reconcile_timeout;
     let agent = kept.read(&place);
-    let look = Box::pin(async {
+    let look = async {
         match &agent {
-            Ok(agent) => steps(&place, agent, &kept, context, &span).await,
+            Ok(agent) => Box::pin(steps(&place, agent, &kept, context, &span)).await,
             Err(why) => status::unreadable(context, &place, &kept, why).await.map(|()| None),
         }
-    });
+    };
     let error = match timeout(limit, look).await.unwrap_or(Err(Error::TimedOut)) {
         Ok(again) => {
             context.memory.succeeded(&place);
@@ -72,12 +72,12 @@ async fn steps(
     let made_of = context.made_of(agent, &found.inputs);
     let applied = match verdict.hold {
         None => {
-            let applied = async {
+            let applied = Box::pin(async {
                 if context.live.is_settled(place, made_of) {
                     return Ok(Applied::Done);
                 }
                 Box::pin(apply(context, place, agent, build(agent, &found.inputs)?, made_of)).await
-            };
+            });
             span.step("apply", applied).await
         }
         Some(_) => Ok(Applied::Done),

@@ -96,6 +96,7 @@ impl Config {
             replica: replica.to_owned(),
             revision: revision(agent),
             system_prompt: spec.system_prompt.as_deref().map(Into::into),
+            model: spec.model.name.clone().unwrap_or_default(),
             max_iterations: spec.loop_.max_iterations,
             call_timeout: spec.loop_.call_timeout.get(),
             tool_timeout: spec.loop_.tool_timeout.get(),

@@ -10,6 +10,7 @@ pub use given::MARK;
 
 use std::{
     fs::{self, File},
+    io::Write as _,
     net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -201,7 +202,7 @@ impl ApiServer {
     /// A kubeconfig file: as an administrator.
     pub fn admin(&self) -> Result<PathBuf> {
         match &self.kind {
-            Kind::Own(own) => self.written("admin.yaml", kubeconfig(own.port, ADMIN)),
+            Kind::Own(own) => self.written("admin.yaml", &kubeconfig(own.port, ADMIN)),
             Kind::Given(given) => Ok(given.admin()),
         }
     }
@@ -212,18 +213,18 @@ impl ApiServer {
             Kind::Own(own) => kubeconfig(own.port, OPERATOR),
             Kind::Given(given) => given.operator()?,
         };
-        self.written("operator.yaml", text)
+        self.written("operator.yaml", &text)
     }
 
     /// The same for a release of the chart that is called `narrow`.
     pub fn narrow_operator(&self) -> Result<PathBuf> {
-        self.written("narrow-operator.yaml", kubeconfig(self.port()?, NARROW))
+        self.written("narrow-operator.yaml", &kubeconfig(self.port()?, NARROW))
     }
 
     /// The same, through a proxy that speaks plain HTTP.
     pub fn operator_through(&self, proxy: u16) -> Result<PathBuf> {
         let kubeconfig = kubeconfig(proxy, OPERATOR).replace("https://", "http://");
-        self.written(&format!("operator-{proxy}.yaml"), kubeconfig)
+        self.written(&format!("operator-{proxy}.yaml"), &kubeconfig)
     }
 
     /// As the operator.
@@ -248,9 +249,12 @@ impl ApiServer {
         }
     }
 
-    fn written(&self, name: &str, text: String) -> Result<PathBuf> {
+    fn written(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.folder.path().join(name);
-        fs::write(&path, text)?;
+        // Another test may be reading it.
+        let mut draft = tempfile::NamedTempFile::new_in(self.folder.path())?;
+        draft.write_all(text.as_bytes())?;
+        draft.persist(&path)?;
         Ok(path)
     }
 }

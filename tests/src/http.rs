@@ -41,16 +41,7 @@ impl Default for Http {
 impl Http {
     /// One that waits so long for a connection.
     pub fn patient(connect: Duration) -> Self {
-        Self::over(Client::builder(TokioExecutor::new()).build(connector(connect)))
-    }
-
-    /// The same, with a connection for every request.
-    pub fn keeping_none(connect: Duration) -> Self {
-        let mut client = Client::builder(TokioExecutor::new());
-        Self::over(client.pool_max_idle_per_host(0).build(connector(connect)))
-    }
-
-    fn over(client: Client<HttpConnector, Full<Bytes>>) -> Self {
+        let client = Client::builder(TokioExecutor::new()).build(connector(connect));
         Self { client, idle: Arc::default(), asked_again: Arc::default() }
     }
 

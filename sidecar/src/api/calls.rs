@@ -252,6 +252,7 @@ fn said(messages: Option<Vec<Message>>, input: Option<String>) -> Result<Vec<Mes
         message.id = crate::state::fresh_message_id();
         (message.timestamp, message.usage, message.interrupted) = (None, None, false);
         message.set_stop_reason(None);
+        message.set_model(None);
     }
     Ok(messages)
 }

@@ -22,6 +22,9 @@ pub struct Message {
     /// Why the model stopped before all was said; absent where it was.
     #[schema(nullable = false)]
     pub stop_reason: Option<StopReason>,
+    /// The model that answered, by its provider's word; absent where it is the one that was asked.
+    #[schema(nullable = false)]
+    pub model: Option<String>,
 }
 
 #[derive(ToSchema)]

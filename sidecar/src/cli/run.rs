@@ -63,13 +63,12 @@ pub fn run(arguments: RunArguments) -> Result<(), Failure> {
     served
 }
 
-/// A call mostly waits, for the store and for the model: half the cores carry thousands of them a second, and each thread more
-/// is one to be woken for a moment's work and put to sleep again. `TOKIO_WORKER_THREADS` says otherwise.
+/// A call mostly waits, for the store and for the model. `TOKIO_WORKER_THREADS` says otherwise.
 fn runtime() -> std::io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        builder.worker_threads((cores / 2).clamp(1, MOST_WORKERS));
+        builder.worker_threads(cores.min(MOST_WORKERS));
     }
     builder.enable_all().build()
 }

@@ -264,6 +264,7 @@ impl<'a> Run<'a> {
         message.timestamp = Some(events::timestamp());
         message.usage = Some(reply.usage);
         message.set_stop_reason(reply.stop.cut());
+        message.set_model(reply.model.as_deref().filter(|model| *model != self.shared.settings.model));
         self.history.rename_repeated(&mut message);
         let asks_for_tools = message.tool_uses().next().is_some();
         let mut entry = Entry::new(message);

@@ -24,6 +24,8 @@ pub struct Settings {
     /// The manifest this process runs.
     pub revision: String,
     pub system_prompt: Option<Arc<str>>,
+    /// The model that is asked, by the name its provider knows it by.
+    pub model: String,
     pub max_iterations: u32,
     pub call_timeout: Duration,
     pub tool_timeout: Duration,
@@ -54,6 +56,7 @@ impl Default for Settings {
             replica: "local".into(),
             revision: String::new(),
             system_prompt: None,
+            model: String::new(),
             max_iterations: 20,
             call_timeout: Duration::from_secs(600),
             tool_timeout: Duration::from_secs(60),

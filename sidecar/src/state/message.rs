@@ -55,6 +55,7 @@ pub struct Message {
 }
 
 const STOP_REASON: &str = "stopReason";
+const MODEL: &str = "model";
 
 impl Message {
     pub fn new(role: Role, content: Vec<Block>) -> Self {
@@ -94,9 +95,18 @@ impl Message {
     }
 
     pub fn set_stop_reason(&mut self, reason: Option<&str>) {
-        match reason {
-            Some(reason) => drop(self.extra.insert(STOP_REASON.to_owned(), reason.into())),
-            None => drop(self.extra.shift_remove(STOP_REASON)),
+        self.set(STOP_REASON, reason);
+    }
+
+    /// The model that answered, by its provider's word; set only where it is another than the one that was asked.
+    pub fn set_model(&mut self, model: Option<&str>) {
+        self.set(MODEL, model);
+    }
+
+    fn set(&mut self, field: &str, value: Option<&str>) {
+        match value {
+            Some(value) => drop(self.extra.insert(field.to_owned(), value.into())),
+            None => drop(self.extra.shift_remove(field)),
         }
     }
 

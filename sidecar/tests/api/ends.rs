@@ -112,17 +112,20 @@ async fn a_call_that_has_killed_three_replicas_is_given_up_and_its_session_is_fr
 async fn an_answer_that_was_cut_says_so() {
     let (model, mut asks) = Puppet::new();
     let agent = Setup::with_model(model).start().await;
-    let said = json!([{"role": "user", "content": "tell me", "stopReason": "maxTokens"}]);
+    let said = json!([{"role": "user", "content": "tell me", "stopReason": "maxTokens", "model": "me"}]);
     agent.post("/v1/calls", json!({"messages": said, "callId": "c-1", "background": true})).await.ok();
-    asked(&mut asks).await.cut("Once upon");
+    asked(&mut asks).await.cut("Once upon", "one-of-today");
     let events = agent.stream(Send::get("/v1/calls/c-1/events")).await.rest().await;
     let call = &events.last().expect("events").data;
     assert_eq!((&call["status"], &call["stopReason"]), (&json!("completed"), &json!("maxTokens")));
     assert_eq!(call["messages"][0]["stopReason"], "maxTokens");
     assert_eq!(agent.get("/v1/calls/c-1").await.ok(), *call);
     let state = agent.get("/v1/state").await.ok();
-    assert_eq!(state["context"][0].get("stopReason"), None, "that is not the client's to say");
+    for field in ["stopReason", "model"] {
+        assert_eq!(state["context"][0].get(field), None, "that is not the client's to say");
+    }
     assert_eq!(state["context"][1]["stopReason"], "maxTokens");
+    assert_eq!(state["context"][1]["model"], "one-of-today");
     let metrics = agent.platform(http::Method::GET, "/metrics").await;
     let text = String::from_utf8(metrics.body.to_vec()).expect("UTF-8");
     assert!(text.contains("holdfast_model_replies_total{finish=\"length\"} 1"), "{text}");

@@ -238,10 +238,11 @@ impl Asked {
         let _ = self.answers.send(Act::Reply(Ok(ModelReply::new(content, usage))));
     }
 
-    /// An answer that reached its limit.
-    pub fn cut(self, text: &str) {
+    /// An answer that reached its limit, by another model than the one that was asked.
+    pub fn cut(self, text: &str, model: &str) {
         let reply = ModelReply::new(vec![Block::text(text)], Usage::default());
-        let _ = self.answers.send(Act::Reply(Ok(ModelReply { stop: ModelStop::MaxTokens, ..reply })));
+        let (stop, model) = (ModelStop::MaxTokens, Some(model.to_owned()));
+        let _ = self.answers.send(Act::Reply(Ok(ModelReply { stop, model, ..reply })));
     }
 
     pub fn fail(self, error: ModelError) {

@@ -40,7 +40,7 @@ impl Talk {
             2 if self.long => r#"{"delayMs":3000,"words":60,"tokenDelayMs":150}"#.to_owned(),
             3 | 5 if self.files => edit(&mark, &Self::file(session), 1500),
             3 => tools(&mark, &[("lookup", 200), ("refund", 2500)], 1000),
-            4 => r#"{"delayMs":4000,"cutShort":true}"#.to_owned(),
+            4 => r#"{"delayMs":4000,"cutShort":true,"model":"fake-of-today"}"#.to_owned(),
             5 => tools(&mark, &[("put", 500)], 1500),
             _ => r#"{"delayMs":1500,"words":10,"tokenDelayMs":50}"#.to_owned(),
         };

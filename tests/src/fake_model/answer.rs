@@ -36,6 +36,8 @@ pub struct Answer {
     pub tools: Vec<Ask>,
     /// Says that it stopped for want of room, not because all was said.
     pub cut_short: bool,
+    /// Who it says it is; nothing else than what it was asked as, if it does not say.
+    pub model: Option<String>,
     pub ending: Ending,
 }
 

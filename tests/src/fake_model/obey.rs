@@ -21,6 +21,8 @@ struct Orders {
     token_delay_ms: u64,
     /// Ends as for want of room.
     cut_short: bool,
+    /// Says that this one answered, whichever was asked.
+    model: Option<String>,
     fail: Option<Failure>,
     cut_after: Option<usize>,
     hang_up: bool,
@@ -73,6 +75,7 @@ pub fn obey(seen: &Seen) -> Reply {
     let said: Vec<&str> = results.iter().map(|result| result.text.as_str()).collect();
     answer.text = text(&orders, heard, seen, &said);
     answer.cut_short = orders.cut_short;
+    answer.model = orders.model;
     if let Some(words) = orders.cut_after.filter(|_| still(orders.times)) {
         answer.ending = Ending::CutAfter(words);
     }

@@ -166,8 +166,8 @@ fn fresh_id() -> String {
     format!("call_{:x}_{}", nanos, NEXT.fetch_add(1, Relaxed))
 }
 
-fn model(seen: &Seen) -> &str {
-    seen.body["model"].as_str().unwrap_or("fake")
+fn model<'a>(seen: &'a Seen, answer: &'a Answer) -> &'a str {
+    answer.model.as_deref().or(seen.body["model"].as_str()).unwrap_or("fake")
 }
 
 fn counted(seen: &Seen, answer: &Answer) -> (usize, usize) {
@@ -219,14 +219,14 @@ fn openai_whole(seen: &Seen, answer: &Answer, calls: &[(String, String, String)]
         message["tool_calls"] = json!(tool_calls);
     }
     json!({
-        "id": "chatcmpl-fake", "object": "chat.completion", "created": 1, "model": model(seen),
+        "id": "chatcmpl-fake", "object": "chat.completion", "created": 1, "model": model(seen, answer),
         "choices": [{"index": 0, "message": message, "finish_reason": openai_reason(answer, calls.is_empty())}],
         "usage": {"prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output},
     })
 }
 
 fn openai_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, String)]) -> Vec<Piece> {
-    let chunk = |choices: Value| json!({"id": "chatcmpl-fake", "object": "chat.completion.chunk", "created": 1, "model": model(seen), "choices": choices});
+    let chunk = |choices: Value| json!({"id": "chatcmpl-fake", "object": "chat.completion.chunk", "created": 1, "model": model(seen, answer), "choices": choices});
     let event = |data: Value, word: bool| Piece::Event { name: None, data: data.to_string(), word };
     let delta = |delta: Value| chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}]));
     let mut pieces = vec![event(delta(json!({"role": "assistant", "content": ""})), false)];
@@ -282,7 +282,7 @@ fn anthropic_whole(seen: &Seen, answer: &Answer, calls: &[(String, String, Strin
         content.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
     }
     json!({
-        "id": "msg_fake", "type": "message", "role": "assistant", "model": model(seen), "content": content,
+        "id": "msg_fake", "type": "message", "role": "assistant", "model": model(seen, answer), "content": content,
         "stop_reason": anthropic_reason(answer, calls.is_empty()), "stop_sequence": null,
         "usage": {"input_tokens": input, "output_tokens": output},
     })
@@ -295,7 +295,7 @@ fn anthropic_stream(seen: &Seen, answer: &Answer, calls: &[(String, String, Stri
         Piece::Event { name: Some(name), data: data.to_string(), word }
     };
     let message = json!({
-        "id": "msg_fake", "type": "message", "role": "assistant", "model": model(seen), "content": [],
+        "id": "msg_fake", "type": "message", "role": "assistant", "model": model(seen, answer), "content": [],
         "stop_reason": null, "stop_sequence": null, "usage": {"input_tokens": input, "output_tokens": 1},
     });
     let mut pieces =

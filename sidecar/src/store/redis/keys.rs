@@ -133,7 +133,7 @@ pub(crate) fn encode(id: &Id) -> String {
     for byte in id.as_str().bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' | b'@' | b'+' | b'=' => {
-                name.push(char::from(byte))
+                name.push(char::from(byte));
             }
             other => drop(write!(name, "%{other:02x}")),
         }
