@@ -30,6 +30,9 @@ pub const DRAIN: Duration = Duration::from_secs(5);
 /// So many calls, begun after an outage and ended, show that it is over.
 const ENOUGH: usize = 10;
 
+/// What did not come by chance in so many times as many will not come.
+const WITHIN_REASON: usize = 4;
+
 /// How many clients come during an outage.
 const NEWCOMERS: usize = 12;
 
@@ -288,6 +291,18 @@ impl<'a> Stage<'a> {
             Ok(()) => Ok(report),
             Err(error) => Err(anyhow!("{report}{}\n{error:#}", ran.troubles(&self.pods))),
         }
+    }
+
+    /// Does it so many times, and then, within reason, until a call was given back and finished elsewhere: whether a replica that stops
+    /// has an answer that is longer than its drain is chance. `once` must wait until whoever stops has gone.
+    pub fn until_handed_over(&self, times: usize, once: impl Fn() -> Result<()>) -> Result<()> {
+        for n in 0..WITHIN_REASON * times {
+            if n >= times && self.client.log.told().iter().any(|told| told.resumes > 0) {
+                break;
+            }
+            once()?;
+        }
+        Ok(())
     }
 
     /// `kubectl rollout restart`, and until it is through.

@@ -17,10 +17,10 @@ pub fn run(namespace: &Namespace) -> Result<String> {
         stage.hand_in(&file(n), FILE)?;
     }
     let ran = stage.under_load(Talk { sessions: SESSIONS, long: true, leave: false, files: true }, || {
-        for _ in 0..RESTARTS {
+        stage.until_handed_over(RESTARTS, || {
             stage.restart()?;
-        }
-        stage.settled(3)
+            stage.settled(3)
+        })
     })?;
     let mut edits = 0;
     let report = stage.report("files_rolled_out", &ran, |ran| {

@@ -10,12 +10,18 @@ pub fn run(namespace: &Namespace) -> Result<String> {
     let stage = Stage::set(namespace, &json!({}))?;
     let talk = Talk { sessions: 20, long: true, leave: true, files: false };
     let ran = stage.under_load(talk, || {
-        for replicas in [1, 4] {
-            stage.note(&format!("scale to {replicas}"));
-            namespace.kubectl(&["scale", &format!("agent/{AGENT}"), &format!("--replicas={replicas}")])?;
-            stage.settled(replicas)?;
-        }
-        Ok(())
+        stage.until_handed_over(1, || {
+            for replicas in [1, 4] {
+                stage.note(&format!("scale to {replicas}"));
+                namespace.kubectl(&[
+                    "scale",
+                    &format!("agent/{AGENT}"),
+                    &format!("--replicas={replicas}"),
+                ])?;
+                stage.settled(replicas)?;
+            }
+            Ok(())
+        })
     })?;
     stage.report("scaled", &ran, |ran| {
         ran.unseen(&stage)?;
